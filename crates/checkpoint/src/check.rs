@@ -1,5 +1,6 @@
 //! What an image may say. All that restarting relies on is looked at here, once.
 
+mod inet;
 mod ipc;
 mod locks;
 mod names;

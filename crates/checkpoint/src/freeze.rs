@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::limits::{FREEZE_PATIENCE, MAX_TASKS, MAX_WALKS, STOP_PATIENCE};
 use crate::proc::stat::Stat;
 use crate::proc::status::Status;
+use crate::repair::Repaired;
 use crate::{proc, refuse};
 
 /// `ERESTARTNOHAND`, as a result.
@@ -42,6 +43,8 @@ pub struct Frozen {
     pub(crate) ended: BTreeSet<u32>,
     /// Processes that job control has stopped, and the signal.
     pub(crate) stopped: BTreeMap<u32, u32>,
+    /// TCP connections that do not go on meanwhile.
+    pub(crate) repaired: Repaired,
     thread: PhantomData<*const ()>,
 }
 
@@ -74,6 +77,7 @@ pub fn freeze_all(roots: &[u32]) -> Result<Frozen, Error> {
         processes: BTreeMap::new(),
         ended: BTreeSet::new(),
         stopped: BTreeMap::new(),
+        repaired: Repaired::default(),
         thread: PhantomData,
     };
     frozen.attach_all()?;
@@ -243,6 +247,7 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
+        self.repaired.end();
         let all = self.processes.values().flatten().copied();
         let busy: Vec<u32> = all.filter(|thread| trace::detach(*thread).is_err()).collect();
         // Only who is stopped can be let go: one that was not yet when freezing failed is waited for.

@@ -38,8 +38,14 @@
 //! area goes and the registers come. A child keeps the mappings that it has in common with its parent, and only pages
 //! that differ are written, so that what was copied on write still is.
 //!
-//! *What leads out of the tree* is refused, but for pipes, sockets and masters of terminals that the caller names
-//! ([`Slots`]).
+//! *Connections to elsewhere.* A TCP connection whose other end is not in the tree is kept too. The caller sees to it
+//! that from before [`Frozen::dump`] until the processes go on again, here or elsewhere, nothing of it passes through
+//! their network (no route, or an interface that is down): the other end sends again what was lost meanwhile, but
+//! what it hears of a socket that is not there ends it. Who restarts gives the seed's network the same addresses
+//! first. Connections within the tree need none of that. [`Frozen::kill`] ends processes without a word to others.
+//!
+//! *What leads out of the tree* is refused otherwise, but for pipes, sockets and masters of terminals that the caller
+//! names ([`Slots`]).
 
 #![forbid(unsafe_code)]
 
@@ -57,6 +63,7 @@ mod options;
 mod proc;
 mod refuse;
 mod registers;
+mod repair;
 mod restart;
 mod slots;
 pub mod state;

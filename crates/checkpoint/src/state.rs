@@ -3,6 +3,7 @@
 //!
 //! Everything here is *claimed* until [`check`](crate::check::check) has looked at it: an image may come from anybody.
 
+pub mod inet;
 mod ipc;
 mod locks;
 mod named_pipes;

@@ -1,6 +1,6 @@
 //! What an image may say about sockets.
 
-use super::{MAX_PID, is_name, is_path, require};
+use super::{MAX_PID, inet, is_name, is_path, require};
 use crate::error::Error;
 use crate::limits::{
     MAX_BACKLOG, MAX_DESCRIPTIONS, MAX_MESSAGE_BYTES, MAX_MESSAGE_FILES, MAX_MESSAGES,
@@ -29,6 +29,7 @@ pub(super) fn check(state: &State) -> Result<(), Error> {
         }
         match &socket.protocol {
             Protocol::Unix(unix) => check_unix(index, unix, state)?,
+            Protocol::Inet(inet) => inet::check(inet)?,
         }
     }
     check_waiting(state)
@@ -37,6 +38,7 @@ pub(super) fn check(state: &State) -> Result<(), Error> {
 fn unix(socket: &Socket) -> Option<&Unix> {
     match &socket.protocol {
         Protocol::Unix(unix) => Some(unix),
+        Protocol::Inet(_) => None,
     }
 }
 

@@ -29,6 +29,7 @@ pub use self::pages::Pages;
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::proc::status::Status;
+use crate::repair::Repaired;
 use crate::slots::Slots;
 use crate::state::State;
 
@@ -65,6 +66,7 @@ impl Frozen {
     ///
     /// Where something cannot be written down; the processes can go on all the same.
     pub fn dump(&mut self, pages: &mut impl Pages, slots: &Slots) -> Result<State, Error> {
+        self.repaired.end();
         let names = Names::read(self)?;
         let ipc = ipc::dump(self, pages)?;
         let mut objects = Objects::new(ipc::numbers(ipc.as_ref()));
@@ -78,7 +80,7 @@ impl Frozen {
         let named = std::mem::take(&mut pipes.named);
         let named_pipes = named.finish(&mut collected.descriptions)?;
         let terminals = std::mem::take(&mut pipes.terminals).finish(self, &names, slots)?;
-        let sockets = std::mem::take(&mut pipes.sockets).finish(queues)?;
+        let sockets = std::mem::take(&mut pipes.sockets).finish(queues, &mut self.repaired)?;
         let pipes = pipes.finish()?;
         let mut processes = Vec::new();
         let mut vdso = None;
@@ -127,6 +129,8 @@ impl Frozen {
                 && !ended(host::processes::wait::wait(thread, deadline))
             {}
         }
+        // Who has them last closes them without a word.
+        self.repaired = Repaired::default();
     }
 
     /// All processes, each after its parent.

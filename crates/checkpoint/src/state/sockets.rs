@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::inet::Inet;
 use crate::bytes::Bytes;
 
 /// A socket.
@@ -29,6 +30,8 @@ pub struct SocketOption {
 pub enum Protocol {
     /// Among processes of one host (unix(7)).
     Unix(Unix),
+    /// TCP or UDP (tcp(7), udp(7)).
+    Inet(Inet),
 }
 
 /// A Unix socket.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use checkpoint::state::inet::{Connection, Inet, InetRole};
 use checkpoint::state::sockets::{
     Message, Protocol, Socket, SocketOption, Unix, UnixKind, UnixRole,
 };
@@ -294,8 +295,58 @@ fn sockets_that_cannot_be_are_refused() {
     });
     check("a message of nothing", &|state| {
         add(state, UnixRole::Left { name: None, reset: false });
-        let Protocol::Unix(unix) = &mut state.sockets[0].protocol;
+        let Protocol::Unix(unix) = &mut state.sockets[0].protocol else { return };
         let bytes = checkpoint::state::Bytes::default();
         unix.queue.push(Message { bytes, from: None, by: None, files: Vec::new() });
+    });
+}
+
+#[test]
+fn connections_that_cannot_be_are_refused() {
+    let Some(bytes) = waiting("claims-of-connections") else { return };
+    let original = Image::open(file(&bytes)).unwrap_or_else(|error| panic!("{error}"));
+    let check = |what: &str, change: &dyn Fn(&mut State)| check_refused(&original, what, change);
+    let internet = |role: InetRole| Inet { six: false, name: "1.2.3.4:5".parse().ok(), role };
+    let put = |state: &mut State, inet: Inet| {
+        let file = OpenFile::Socket { index: 0 };
+        state.descriptions.push(Description { flags: 2, file });
+        let (options, protocol) = (Vec::new(), Protocol::Inet(inet));
+        state.sockets.push(Socket { options, protocol });
+    };
+    let connection = || Connection {
+        peer: "1.2.3.4:6".parse().expect("it is an address"),
+        received: Bytes(Vec::new()),
+        receive_next: 1,
+        written: Bytes(vec![1, 2, 3]),
+        write_next: 7,
+        unsent: 3,
+        window: [0; 5],
+        segment_bytes: 1460,
+        scales: Some((14, 14)),
+        selective: true,
+        timestamp: None,
+        has_sent_all: false,
+        has_received_all: false,
+    };
+    let connected = |connection| internet(InetRole::Connected(Box::new(connection)));
+    let result = changed(&original, &|state| put(state, connected(connection())));
+    assert!(result.is_ok(), "{result:?}");
+    check("a name of another family", &|state| {
+        put(state, Inet { six: true, ..internet(InetRole::Idle) });
+    });
+    check("a connection without a name", &|state| {
+        put(state, Inet { name: None, ..connected(connection()) });
+    });
+    check("more unsent than written", &|state| {
+        put(state, connected(Connection { unsent: 4, ..connection() }));
+    });
+    check("a window out of bounds", &|state| {
+        put(state, connected(Connection { scales: Some((15, 0)), ..connection() }));
+    });
+    check("segments of nothing", &|state| {
+        put(state, connected(Connection { segment_bytes: 0, ..connection() }));
+    });
+    check("a backlog without end", &|state| {
+        put(state, internet(InetRole::Listens { backlog: u32::MAX }));
     });
 }

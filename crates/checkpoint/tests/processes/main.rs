@@ -6,6 +6,7 @@ mod chaos;
 mod images;
 mod random;
 mod refusals;
+mod services;
 mod several;
 mod single;
 mod slots;

@@ -2,13 +2,18 @@
 
 use checkpoint::{Given, restart};
 
-use crate::support::{self, Directory, Subject, compile, image};
+use crate::support::{self, Directory, Network, Subject, compile, image};
 
 /// It goes on after a dump, is restarted twice, and a dump of what was restarted is the same.
 pub fn check(program: &str) {
+    check_in(Network::Ours, program);
+}
+
+/// The same with that network.
+pub fn check_in(network: Network, program: &str) {
     let directory = Directory::new(program);
     let Some(compiled) = compile(&directory, program) else { return };
-    let Some(mut subject) = Subject::start(&directory, &compiled) else { return };
+    let Some(mut subject) = Subject::start_in(network, &directory, &compiled) else { return };
     subject.check();
     for _ in 0..2 {
         let mut frozen = subject.freeze();

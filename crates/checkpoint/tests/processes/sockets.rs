@@ -5,12 +5,17 @@ use std::process::{Command, Stdio};
 
 use checkpoint::{Error, Slots, freeze};
 
-use crate::several::check;
-use crate::support::{self, Directory};
+use crate::several::{check, check_in};
+use crate::support::{self, Directory, Network};
 
 #[test]
 fn unix_sockets() {
     check("unix");
+}
+
+#[test]
+fn internet_sockets() {
+    check_in(Network::Own, "internet");
 }
 
 /// A shell that has a connection with us as its input.

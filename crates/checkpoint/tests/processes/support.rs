@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use checkpoint::state::{OpenFile, Owner};
+use checkpoint::state::inet::{Connection, InetRole};
+use checkpoint::state::sockets::Protocol;
+use checkpoint::state::{OpenFile, Owner, State};
 use checkpoint::{Compression, Frozen, Given, Image, Slots, Writer, freeze, restart};
 
 /// How long a program may take for anything.
@@ -53,6 +56,15 @@ pub fn compile(directory: &Directory, name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
+/// Which network a namespace has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// That of the tests.
+    Ours,
+    /// One with a loopback interface only.
+    Own,
+}
+
 /// A PID namespace, in a user namespace of its own, with terminals of its own where the host allows them.
 pub struct Namespace {
     outer: Child,
@@ -63,13 +75,22 @@ pub struct Namespace {
 impl Namespace {
     /// One in which `program` runs beside the first process; none where that is forbidden, which is said.
     pub fn new(program: &[&str]) -> Option<Self> {
+        Self::make(program, Network::Ours)
+    }
+
+    /// The same with a network of its own, or ours.
+    pub fn make(program: &[&str], network: Network) -> Option<Self> {
         let mut unshare = Command::new("unshare");
         unshare.args(["--user", "--map-root-user", "--ipc", "--pid", "--fork", "--mount-proc"]);
+        if network == Network::Own {
+            unshare.arg("--net");
+        }
         unshare.args(["--kill-child=KILL", "sh", "-c"]);
+        let up = if network == Network::Own { "ip link set lo up || exit; " } else { "" };
         let own = "mount -t devpts -o newinstance,ptmxmode=0666 devpts /dev/pts && \
                    mount --bind /dev/pts/ptmx /dev/ptmx; ";
         let run = if program.is_empty() { "exec sleep 600" } else { "\"$@\" & exec sleep 600" };
-        unshare.arg(format!("{own}{run}"));
+        unshare.arg(format!("{up}{own}{run}"));
         unshare.arg("sh").args(program).stdin(Stdio::null());
         unshare.stdout(Stdio::null()).stderr(Stdio::null());
         let mut outer = match unshare.spawn() {
@@ -190,16 +211,21 @@ pub struct Subject {
     pub lines: usize,
     /// By our number.
     pub pid: u32,
+    network: Network,
 }
 
 impl Subject {
     pub fn start(directory: &Directory, program: &Path) -> Option<Self> {
+        Self::start_in(Network::Ours, directory, program)
+    }
+
+    pub fn start_in(network: Network, directory: &Directory, program: &Path) -> Option<Self> {
         let (output, place) = (directory.path("output"), directory.path("place"));
         let texts = [program, &output, &place].map(|path| path.to_str().expect("it is UTF-8"));
-        let namespace = Namespace::new(&texts)?;
+        let namespace = Namespace::make(&texts, network)?;
         assert_eq!(wait_for_lines(&output, 1), "ready");
         let pid = *namespace.processes().first().expect("it says that it is ready");
-        Some(Self { namespace, output, lines: 1, pid })
+        Some(Self { namespace, output, lines: 1, pid, network })
     }
 
     /// Have it check itself.
@@ -218,7 +244,7 @@ impl Subject {
         let mut frozen = self.freeze();
         let image = image(&mut frozen);
         frozen.kill();
-        self.namespace = Namespace::new(&[]).expect("the first one could be made");
+        self.namespace = Namespace::make(&[], self.network).expect("the first one could be made");
         let restarted = restart(self.namespace.init, &image, &Given::new());
         let restarted = restarted.unwrap_or_else(|error| panic!("{error}"));
         let own = image.state().processes[0].pid;
@@ -258,6 +284,7 @@ fn check_same(before: &Image, after: &Image) {
                 }
             }
         }
+        deliver(&mut state);
         for description in &mut state.descriptions {
             if let OpenFile::Timer { nanoseconds, .. } = &mut description.file {
                 nanoseconds[1] = 0;
@@ -287,6 +314,35 @@ fn check_same(before: &Image, after: &Image) {
         assert!(other.contains(page), "page {:#x} of {:?} differs", page.1, page.0);
     }
     assert_eq!(one, other);
+}
+
+/// Forget what is about a connection in a network that goes on: the clock, windows, and whether what was written has
+/// arrived, if the other end is there too.
+fn deliver(state: &mut State) {
+    let mut connections: Vec<(Option<SocketAddr>, &mut Connection)> = Vec::new();
+    for socket in &mut state.sockets {
+        if let Protocol::Inet(inet) = &mut socket.protocol
+            && let InetRole::Connected(connection) = &mut inet.role
+        {
+            connection.timestamp = connection.timestamp.map(|_| 0);
+            connection.window = [0; 5];
+            connections.push((inet.name, &mut **connection));
+        }
+    }
+    for from in 0..connections.len() {
+        let (name, peer) = (connections[from].0, connections[from].1.peer);
+        let is_other = |(other, connection): &(Option<SocketAddr>, &mut Connection)| {
+            *other == Some(peer) && Some(connection.peer) == name
+        };
+        let Some(to) = connections.iter().position(is_other) else { continue };
+        let written = std::mem::take(&mut connections[from].1.written);
+        connections[from].1.unsent = 0;
+        let next = connections[from].1.write_next;
+        let receiver = &mut connections[to].1;
+        let missing = next.wrapping_sub(receiver.receive_next) as usize;
+        receiver.received.0.extend(&written[written.len() - missing..]);
+        receiver.receive_next = next;
+    }
 }
 
 /// Who wants no pages.

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::AddressFamily;
 use rustix::time::Timespec;
 
 use crate::error::Error;
@@ -17,6 +18,7 @@ pub(in crate::dump) struct Entry {
     pub inode: u64,
     /// It itself.
     pub socket: OwnedFd,
+    pub family: AddressFamily,
 }
 
 impl Entry {

@@ -13,6 +13,7 @@ mod answers;
 mod ask;
 mod diagnosis;
 mod entry;
+mod inet;
 mod queue;
 mod unix;
 
@@ -29,8 +30,9 @@ use super::Names;
 use crate::credentials;
 use crate::error::Error;
 use crate::limits::MAX_MESSAGE_BYTES;
-use crate::options;
+use crate::options::{self, Known};
 use crate::proc::descriptor::Line;
+use crate::repair::Repaired;
 use crate::state::Bytes;
 use crate::state::sockets::{Message, Protocol, Socket, SocketOption, Who};
 
@@ -64,16 +66,21 @@ impl Sockets {
     ) -> Result<usize, Error> {
         let family = sockopt::socket_domain(&socket);
         let family = family.map_err(|error| Error::io("look at a socket")(error.into()))?;
-        if family != AddressFamily::UNIX {
+        if ![AddressFamily::UNIX, AddressFamily::INET, AddressFamily::INET6].contains(&family) {
             let what = format!("has a socket of family {}", family.as_raw());
             return Err(Error::unsupported(pid, what));
         }
-        self.entries.push(Entry { pid, number, inode, socket });
+        self.entries.push(Entry { pid, number, inode, socket, family });
         Ok(self.entries.len() - 1)
     }
 
     /// Write them down; `queues` has what was peeked, by place.
-    pub fn finish(self, queues: Vec<Vec<Message>>) -> Result<Vec<Socket>, Error> {
+    /// Connections that are in repair then are in `repaired`.
+    pub fn finish(
+        self,
+        queues: Vec<Vec<Message>>,
+        repaired: &mut Repaired,
+    ) -> Result<Vec<Socket>, Error> {
         if self.entries.is_empty() {
             return Ok(Vec::new());
         }
@@ -87,12 +94,37 @@ impl Sockets {
         }
         let table = answers.table.take().unwrap_or_default();
         let unix = unix::Described::new(&self.entries, &table, &answers);
+        let options = self.entries.iter().map(options).collect::<Result<Vec<_>, _>>()?;
+        let others = self.entries.iter().filter(|entry| entry.family != AddressFamily::UNIX);
+        inet::begin(repaired, others)?;
+        let mut sending = Vec::new();
+        for entry in &self.entries {
+            sending.push(match entry.family {
+                AddressFamily::UNIX => None,
+                _ => inet::sending(entry)?,
+            });
+        }
         let mut sockets = Vec::new();
-        for (index, queue) in (0..self.entries.len()).zip(queues) {
-            let protocol = Protocol::Unix(unix.describe(index, queue)?);
-            let options = options(&self.entries[index])?;
+        for ((index, entry), (queue, options)) in
+            self.entries.iter().enumerate().zip(queues.into_iter().zip(options))
+        {
+            let mut options = options;
+            let protocol = match entry.family {
+                AddressFamily::UNIX => Protocol::Unix(unix.describe(index, queue)?),
+                family => {
+                    let inet = inet::describe(
+                        entry,
+                        family == AddressFamily::INET6,
+                        sending[index].take(),
+                    )?;
+                    options.retain(|option| !inet::is_settled(&inet, option));
+                    Protocol::Inet(inet)
+                }
+            };
             sockets.push(Socket { options, protocol });
         }
+        inet::check_ends(&self.entries, &sockets)?;
+        inet::acknowledge(&mut sockets);
         Ok(sockets)
     }
 }
@@ -104,7 +136,10 @@ fn options(entry: &Entry) -> Result<Vec<SocketOption>, Error> {
         return Err(Error::unsupported(entry.pid, "has a socket with a filter"));
     }
     let mut found = Vec::new();
-    for known in options::all() {
+    let kind = sockopt::socket_type(&entry.socket);
+    let kind = kind.map_err(|error| Error::io("look at a socket")(error.into()))?;
+    let has = |known: &&Known| kind == SocketType::DGRAM || !known.only_datagrams;
+    for known in options::all().filter(has) {
         let Ok(value) = option(&entry.socket, known.level, known.name, known.bytes) else {
             continue;
         };

@@ -8,7 +8,7 @@ use host::processes::sockets::{self, Look, option, set_option};
 use libc::{EAGAIN, EFAULT, EINVAL, ENOTCONN};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use super::ask;
 use super::entry::Entry;
@@ -33,6 +33,9 @@ pub(in crate::dump) struct Arrived {
 
 /// Look at all that is in a socket's queue.
 pub(in crate::dump) fn peek(entry: &Entry) -> Result<Vec<Arrived>, Error> {
+    if entry.family != AddressFamily::UNIX {
+        return Ok(Vec::new());
+    }
     let io = |error: Errno| Error::io("look at what has arrived at a socket")(error.into());
     if entry.has(PollFlags::PRI)? {
         return Err(Error::unsupported(entry.pid, "has a socket with urgent data"));

@@ -4,11 +4,13 @@
 //! way in them, of sockets too.
 
 mod actor;
+mod inet;
 mod names;
 mod options;
 mod queues;
 mod unix;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use host::processes::identity;
@@ -25,6 +27,8 @@ use crate::state::sockets::{UnixKind, UnixRole};
 /// The sockets, in the seed.
 pub(super) struct Sockets {
     unix: unix::Made,
+    /// The seed's descriptors of TCP and UDP sockets, by their places.
+    inet: BTreeMap<usize, u64>,
     /// The seed itself.
     process: OwnedFd,
 }
@@ -43,7 +47,7 @@ pub(super) fn make(
     restarted: &mut Restarted,
 ) -> Result<Sockets, Error> {
     let process = identity::open_process(seat.task()).map_err(Error::io("open the seed"))?;
-    let mut sockets = Sockets { unix: unix::Made::default(), process };
+    let mut sockets = Sockets { unix: unix::Made::default(), inet: BTreeMap::new(), process };
     if state.sockets.is_empty() {
         return Ok(sockets);
     }
@@ -52,13 +56,15 @@ pub(super) fn make(
     let dismissed = actors.dismiss();
     sockets.unix = made?;
     dismissed?;
+    inet::make(&mut actors, state, &mut sockets)?;
     Ok(sockets)
 }
 
 impl Sockets {
     /// The seed's descriptor of a socket.
     pub fn low(&self, place: usize) -> u64 {
-        self.unix.lows.get(&place).copied().unwrap_or(u64::MAX)
+        let low = self.unix.lows.get(&place).or_else(|| self.inet.get(&place));
+        low.copied().unwrap_or(u64::MAX)
     }
 
     /// A descriptor of ours for one of the seed's.
@@ -78,8 +84,8 @@ impl Sockets {
         if state.sockets.is_empty() {
             return Ok(());
         }
-        for (place, socket) in state.sockets.iter().enumerate() {
-            options::set(&self.take(self.low(place))?, socket, false)?;
+        for (place, _) in unix::all(state) {
+            options::set(&self.take(self.low(place))?, &state.sockets[place], false)?;
         }
         let mut actors = Actors::new(seat, area, restarted)?;
         let filled = queues::fill(&mut actors, state, self, opened)
@@ -91,10 +97,10 @@ impl Sockets {
         dismissed?;
         removed?;
         self.end(&mut actors, state)?;
-        for (place, socket) in state.sockets.iter().enumerate() {
-            options::set(&self.take(self.low(place))?, socket, true)?;
+        for (place, _) in unix::all(state) {
+            options::set(&self.take(self.low(place))?, &state.sockets[place], true)?;
         }
-        Ok(())
+        inet::complete(state, self)
     }
 
     /// Shut down what is, let go of those that are no more, and give the names their files.
@@ -134,6 +140,6 @@ impl Sockets {
 
     /// The seed's descriptors, to be closed when all have their numbers.
     pub fn lows(&self) -> impl Iterator<Item = u64> {
-        self.unix.lows.values().copied()
+        self.unix.lows.values().chain(self.inet.values()).copied()
     }
 }

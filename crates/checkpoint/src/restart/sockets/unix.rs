@@ -44,6 +44,7 @@ struct End<'a> {
 pub(super) fn unix(state: &State, place: usize) -> Option<&Unix> {
     match &state.sockets.get(place)?.protocol {
         Protocol::Unix(unix) => Some(unix),
+        Protocol::Inet(_) => None,
     }
 }
 

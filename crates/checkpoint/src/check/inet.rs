@@ -1,0 +1,40 @@
+//! What an image may say about TCP and UDP sockets.
+
+use std::net::SocketAddr;
+
+use super::words::require;
+use crate::error::Error;
+use crate::limits::{MAX_BACKLOG, MAX_SOCKET_BYTES};
+use crate::state::inet::{Inet, InetRole};
+
+/// The most that a window can be shifted by (RFC 7323, section 2.3).
+const MAX_SCALE: u8 = 14;
+/// Segments (RFC 9293, section 3.7.1).
+const SEGMENT_BYTES: std::ops::RangeInclusive<u32> = 1..=65_535;
+
+/// Check a socket.
+pub(super) fn check(inet: &Inet) -> Result<(), Error> {
+    let is_its = |address: &SocketAddr| address.is_ipv6() == inet.six;
+    require(inet.name.as_ref().is_none_or(is_its), "a socket has a name of another family")?;
+    match &inet.role {
+        InetRole::Idle => Ok(()),
+        InetRole::Listens { backlog } => {
+            require(*backlog <= MAX_BACKLOG, "a socket that listens is wrong")
+        }
+        InetRole::Datagrams { peer } => {
+            require(peer.as_ref().is_none_or(is_its), "a socket has a peer of another family")
+        }
+        InetRole::Connected(connection) => {
+            let scales = connection.scales.unwrap_or((0, 0));
+            let bytes = connection.received.len().saturating_add(connection.written.len());
+            let is_fine = is_its(&connection.peer)
+                && inet.name.is_some()
+                && bytes <= MAX_SOCKET_BYTES
+                && connection.unsent as usize <= connection.written.len()
+                && scales.0 <= MAX_SCALE
+                && scales.1 <= MAX_SCALE
+                && SEGMENT_BYTES.contains(&connection.segment_bytes);
+            require(is_fine, "a connection is wrong")
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! TCP and UDP sockets.
+//!
+//! All connections are put in repair before any is looked at (see `repair.rs`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use host::processes::sockets::{Count, End, address, count, option, set_option};
+use rustix::event::PollFlags;
+use rustix::net::{RecvFlags, SocketType, recv, sockopt};
+
+use super::entry::Entry;
+use crate::error::Error;
+use crate::limits::MAX_SOCKET_BYTES;
+use crate::options::{NO_QUEUE, RECEIVE_QUEUE, SEND_QUEUE};
+use crate::repair::Repaired;
+use crate::state::Bytes;
+use crate::state::inet::{Connection, Inet, InetRole};
+use crate::state::sockets::{Protocol, Socket, SocketOption};
+
+/// States of `struct tcp_info`.
+const ESTABLISHED: u8 = 1;
+const FIN_WAIT_1: u8 = 4;
+const FIN_WAIT_2: u8 = 5;
+const CLOSED: u8 = 7;
+const CLOSE_WAIT: u8 = 8;
+const LISTENS: u8 = 10;
+/// Bits of `tcpi_options`.
+const TIMESTAMPS: u8 = 1;
+const SELECTIVE: u8 = 2;
+const SCALES: u8 = 4;
+/// How often a connection is looked at that changes.
+const LOOKS: usize = 100;
+/// Bytes of what we read of `struct tcp_info`.
+const INFO_BYTES: usize = 104;
+
+const TCP: i32 = libc::IPPROTO_TCP;
+
+/// Put all connections in repair.
+pub(super) fn begin<'a>(
+    repaired: &mut Repaired,
+    entries: impl Iterator<Item = &'a Entry>,
+) -> Result<(), Error> {
+    for entry in entries {
+        if kind(entry)? == SocketType::STREAM && ![CLOSED, LISTENS].contains(&info(entry)?[0]) {
+            let socket = entry.socket.try_clone().map_err(Error::io("take a TCP socket"))?;
+            repaired.add(entry.pid, socket)?;
+        }
+    }
+    Ok(())
+}
+
+/// The type of a socket; it is refused if it is none that is kept.
+fn kind(entry: &Entry) -> Result<SocketType, Error> {
+    let io = |error: rustix::io::Errno| Error::io("look at a socket")(error.into());
+    let protocol = sockopt::socket_protocol(&entry.socket).map_err(io)?;
+    let protocol = protocol.map_or(0, |protocol| protocol.as_raw().get());
+    match (sockopt::socket_type(&entry.socket).map_err(io)?, protocol.cast_signed()) {
+        (kind @ SocketType::STREAM, libc::IPPROTO_TCP) => Ok(kind),
+        (kind @ SocketType::DGRAM, libc::IPPROTO_UDP) => Ok(kind),
+        (_, protocol) => {
+            let what = format!("has a socket of Internet protocol {protocol}");
+            Err(Error::unsupported(entry.pid, what))
+        }
+    }
+}
+
+fn info(entry: &Entry) -> Result<Vec<u8>, Error> {
+    let mut info = option(&entry.socket, TCP, libc::TCP_INFO, INFO_BYTES)
+        .map_err(Error::io("ask about a TCP socket"))?;
+    info.resize(INFO_BYTES, 0);
+    Ok(info)
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+
+/// A socket, whose options were read; if it is a connection it is in repair.
+pub(super) fn describe(entry: &Entry, six: bool, sending: Option<Sending>) -> Result<Inet, Error> {
+    let refused = |what: &str| Err(Error::unsupported(entry.pid, what));
+    let name = address(&entry.socket, End::Own).map_err(Error::io("ask for a name"))?;
+    let name = parse(&name).filter(|name| name.port() != 0);
+    if entry.has(PollFlags::PRI)? {
+        return refused("has a socket with urgent data");
+    }
+    if entry.has_error()? {
+        return refused("has a socket with an error that it has not been told");
+    }
+    let peer = address(&entry.socket, End::Peer).ok().and_then(|peer| parse(&peer));
+    if kind(entry)? == SocketType::DGRAM {
+        if entry.has(PollFlags::IN)? {
+            return refused("has a UDP socket with datagrams that it has not received");
+        }
+        return Ok(Inet { six, name, role: InetRole::Datagrams { peer } });
+    }
+    let info = info(entry)?;
+    let role = match info[0] {
+        CLOSED if entry.has(PollFlags::RDHUP)? => {
+            return refused("has a TCP socket whose connection has ended");
+        }
+        CLOSED => InetRole::Idle,
+        // Of one that listens, `tcpi_unacked` counts those that wait, and `tcpi_sacked` those that may.
+        LISTENS if word(&info, 24) > 0 => {
+            return refused("has a TCP connection that was not accepted yet");
+        }
+        LISTENS => InetRole::Listens { backlog: word(&info, 28) },
+        ESTABLISHED | FIN_WAIT_1 | FIN_WAIT_2 | CLOSE_WAIT => {
+            let (Some(peer), Some(sending)) = (peer, sending) else {
+                return refused("has a TCP connection with nobody");
+            };
+            InetRole::Connected(Box::new(connection(entry, peer, sending)?))
+        }
+        state => return refused(&format!("has a TCP connection in state {state}")),
+    };
+    Ok(Inet { six, name, role })
+}
+
+/// Refuse connections that the other end has closed, unless it is there too: nobody would tell them again.
+pub(super) fn check_ends(entries: &[Entry], sockets: &[Socket]) -> Result<(), Error> {
+    let connections = |socket: &Socket| match &socket.protocol {
+        Protocol::Inet(Inet {
+            name: Some(name), role: InetRole::Connected(connection), ..
+        }) => Some((*name, connection.peer, connection.has_sent_all, connection.has_received_all)),
+        _ => None,
+    };
+    let ending: BTreeSet<_> = sockets
+        .iter()
+        .filter_map(connections)
+        .filter_map(|(name, peer, has_sent_all, _)| has_sent_all.then_some((peer, name)))
+        .collect();
+    for (entry, socket) in entries.iter().zip(sockets) {
+        let Some((name, peer, _, has_received_all)) = connections(socket) else { continue };
+        if has_received_all && !ending.contains(&(name, peer)) {
+            let what = format!("has a TCP connection that its other end, {peer}, has closed");
+            return Err(Error::unsupported(entry.pid, what));
+        }
+    }
+    Ok(())
+}
+
+/// What has arrived at an end that is there too counts as acknowledged, and what that end has room for is what may be
+/// sent: each end may have been seen at another moment.
+pub(super) fn acknowledge(sockets: &mut [Socket]) {
+    let mut arrived = BTreeMap::new();
+    for socket in &*sockets {
+        let Protocol::Inet(Inet { name: Some(name), role, .. }) = &socket.protocol else {
+            continue;
+        };
+        let InetRole::Connected(connection) = role else { continue };
+        let [_, _, _, bytes, from] = connection.window;
+        let room = from.wrapping_add(bytes).wrapping_sub(connection.receive_next);
+        let room = if room.cast_signed() > 0 { room } else { 0 };
+        arrived.insert((connection.peer, *name), (connection.receive_next, room));
+    }
+    for socket in sockets {
+        let Protocol::Inet(Inet { name: Some(name), role, .. }) = &mut socket.protocol else {
+            continue;
+        };
+        let InetRole::Connected(connection) = role else { continue };
+        let Some(&(next, room)) = arrived.get(&(*name, connection.peer)) else { continue };
+        let missing = connection.write_next.wrapping_sub(next);
+        if let Some(done) = connection.written.len().checked_sub(missing as usize) {
+            connection.written.0.drain(..done);
+            connection.unsent = connection.unsent.min(missing);
+            connection.window[1] = room;
+            connection.window[2] = connection.window[2].max(room);
+        }
+    }
+}
+
+/// Whether an option means nothing where a socket has an address: one of IPv6 has no other family then.
+pub(super) fn is_settled(inet: &Inet, option: &SocketOption) -> bool {
+    let has_address = inet.name.is_some_and(|name| !name.ip().is_unspecified());
+    has_address && (option.level, option.name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
+}
+
+/// What a connection has to send.
+pub(super) struct Sending {
+    written: Vec<u8>,
+    next: u32,
+    unsent: usize,
+    has_sent_all: bool,
+}
+
+fn get(entry: &Entry, name: i32, bytes: usize) -> Result<Vec<u8>, Error> {
+    option(&entry.socket, TCP, name, bytes).map_err(Error::io("look into a TCP connection"))
+}
+
+fn number(entry: &Entry, name: i32) -> Result<u32, Error> {
+    Ok(word(&get(entry, name, 4)?, 0))
+}
+
+fn use_queue(entry: &Entry, queue: i32) -> Result<(), Error> {
+    let used = set_option(&entry.socket, TCP, libc::TCP_REPAIR_QUEUE, &queue.to_ne_bytes());
+    used.map_err(Error::io("look into a TCP connection"))
+}
+
+/// Look at what a connection in repair has to send; none of what is no connection.
+///
+/// The kernel's timers may still move bytes from one end to the other. So what is to be sent is looked at in all
+/// connections before what has arrived is in any: some may be seen twice, and the receiver drops them when they are
+/// sent once more, but none is seen nowhere.
+pub(super) fn sending(entry: &Entry) -> Result<Option<Sending>, Error> {
+    if kind(entry)? != SocketType::STREAM {
+        return Ok(None);
+    }
+    let state = info(entry)?[0];
+    if [CLOSED, LISTENS].contains(&state) {
+        return Ok(None);
+    }
+    let io = || Error::io("look into a TCP connection");
+    use_queue(entry, SEND_QUEUE)?;
+    let write_next = number(entry, libc::TCP_QUEUE_SEQ)?;
+    // The end has a number too, and counts as sent until it is acknowledged.
+    let sent = count(&entry.socket, Count::Sent).map_err(io())?;
+    let written = peek(entry, sent.saturating_sub(usize::from(state == FIN_WAIT_1)) as u64)?;
+    let unsent = count(&entry.socket, Count::Unsent).map_err(io())?.min(written.len());
+    use_queue(entry, NO_QUEUE)?;
+    let has_sent_all = [FIN_WAIT_1, FIN_WAIT_2].contains(&state);
+    let next = write_next.wrapping_sub(u32::from(has_sent_all));
+    Ok(Some(Sending { written, next, unsent, has_sent_all }))
+}
+
+/// What a connection in repair is made of; nothing may arrive meanwhile.
+fn connection(entry: &Entry, peer: SocketAddr, sending: Sending) -> Result<Connection, Error> {
+    for _ in 0..LOOKS {
+        use_queue(entry, RECEIVE_QUEUE)?;
+        let before = number(entry, libc::TCP_QUEUE_SEQ)?;
+        let info = info(entry)?;
+        let received = peek(entry, rustix::io::ioctl_fionread(&entry.socket).unwrap_or(0));
+        let window = get(entry, libc::TCP_REPAIR_WINDOW, 20)?;
+        let after = number(entry, libc::TCP_QUEUE_SEQ)?;
+        use_queue(entry, NO_QUEUE)?;
+        if before != after {
+            continue;
+        }
+        let has_received_all = info[0] == CLOSE_WAIT;
+        let receive_next = after.wrapping_sub(u32::from(has_received_all));
+        let options = info[5];
+        return Ok(Connection {
+            peer,
+            receive_next,
+            received: Bytes(received?),
+            write_next: sending.next,
+            unsent: u32::try_from(sending.unsent).unwrap_or(0),
+            written: Bytes(sending.written),
+            window: window_before(receive_next, &window),
+            segment_bytes: number(entry, libc::TCP_MAXSEG)?,
+            scales: (options & SCALES != 0).then_some((info[6] & 0xf, info[6] >> 4)),
+            selective: options & SELECTIVE != 0,
+            timestamp: match options & TIMESTAMPS {
+                0 => None,
+                _ => Some(number(entry, libc::TCP_TIMESTAMP)?),
+            },
+            has_sent_all: sending.has_sent_all,
+            has_received_all,
+        });
+    }
+    Err(Error::unsupported(entry.pid, "has a TCP connection at which something arrives"))
+}
+
+/// The windows (`struct tcp_repair_window`) as the kernel takes them of a connection to which so much has arrived.
+fn window_before(receive_next: u32, window: &[u8]) -> [u32; 5] {
+    let mut window: [u32; 5] = std::array::from_fn(|index| word(window, 4 * index));
+    // What last told of the window to send may have had bytes for which there was no room; and the window to receive
+    // may have been announced from behind the end on, which is to arrive once more.
+    for index in [0, 4] {
+        if window[index].wrapping_sub(receive_next).cast_signed() > 0 {
+            window[index] = receive_next;
+        }
+    }
+    window
+}
+
+/// What is in the queue that is looked at.
+fn peek(entry: &Entry, bytes: u64) -> Result<Vec<u8>, Error> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if bytes > MAX_SOCKET_BYTES {
+        return Err(Error::unsupported(entry.pid, "has a socket with too much in its queue"));
+    }
+    let mut found = vec![0; bytes];
+    if bytes == 0 {
+        return Ok(found);
+    }
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let read = recv(&entry.socket, &mut *found, flags);
+    let (read, _) = read.map_err(|error| Error::io("look into a TCP connection")(error.into()))?;
+    match read == bytes {
+        true => Ok(found),
+        false => Err(Error::unsupported(entry.pid, "has a TCP connection that changes")),
+    }
+}
+
+/// An address of the Internet, as `struct sockaddr_in` and `struct sockaddr_in6`.
+fn parse(bytes: &[u8]) -> Option<SocketAddr> {
+    let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));
+    let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
+    match family {
+        libc::AF_INET => Some(SocketAddr::from((*bytes.get(4..)?.first_chunk::<4>()?, port))),
+        libc::AF_INET6 => Some(SocketAddr::from((*bytes.get(8..)?.first_chunk::<16>()?, port))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_parsed() {
+        let mut four = libc::AF_INET.to_ne_bytes()[..2].to_vec();
+        assert_eq!(parse(&four), None);
+        four.extend([0x1f, 0x90, 10, 0, 0, 7, 0, 0]);
+        assert_eq!(parse(&four), Some("10.0.0.7:8080".parse().expect("it is an address")));
+        let mut six = libc::AF_INET6.to_ne_bytes()[..2].to_vec();
+        six.extend([0, 80, 0, 0, 0, 0]);
+        six.extend([0; 15]);
+        assert_eq!(parse(&six), None);
+        six.extend([1, 0, 0, 0, 0]);
+        assert_eq!(parse(&six), Some("[::1]:80".parse().expect("it is an address")));
+    }
+}

@@ -1,0 +1,68 @@
+//! TCP and UDP sockets, as an image has them.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Bytes;
+
+/// A TCP or UDP socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inet {
+    /// Whether it is one of IPv6.
+    pub six: bool,
+    /// The address that it is bound to.
+    pub name: Option<SocketAddr>,
+    /// What it is doing.
+    pub role: InetRole,
+}
+
+/// What a TCP or UDP socket is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InetRole {
+    /// TCP that is not connected.
+    Idle,
+    /// TCP that listens.
+    Listens {
+        /// How many connections may wait.
+        backlog: u32,
+    },
+    /// TCP that is connected.
+    Connected(Box<Connection>),
+    /// UDP.
+    Datagrams {
+        /// The only address that it has to do with, if it is connected.
+        peer: Option<SocketAddr>,
+    },
+}
+
+/// A TCP connection, by what `TCP_REPAIR` tells and takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// The address at the other end.
+    pub peer: SocketAddr,
+    /// What has arrived and was not received.
+    pub received: Bytes,
+    /// The number of the byte behind it.
+    pub receive_next: u32,
+    /// What was written and was not acknowledged.
+    pub written: Bytes,
+    /// The number of the byte behind it.
+    pub write_next: u32,
+    /// How many of those bytes were never sent.
+    pub unsent: u32,
+    /// `struct tcp_repair_window`.
+    pub window: [u32; 5],
+    /// The largest segment.
+    pub segment_bytes: u32,
+    /// By how many bits the windows to send and to receive are shifted, if that was agreed on.
+    pub scales: Option<(u8, u8)>,
+    /// Whether selective acknowledgements were agreed on.
+    pub selective: bool,
+    /// The clock of timestamps, if they were agreed on.
+    pub timestamp: Option<u32>,
+    /// Whether no more will be sent.
+    pub has_sent_all: bool,
+    /// Whether no more will arrive.
+    pub has_received_all: bool,
+}

@@ -1,0 +1,140 @@
+// TCP and UDP sockets of IPv4 and IPv6, with something in their queues, and ends that are half closed.
+#include "check.h"
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+static socklen_t size;
+static struct sockaddr_storage address(int family, int port) {
+    struct sockaddr_storage address = {.ss_family = (sa_family_t)family};
+    struct sockaddr_in *four = (void *)&address;
+    struct sockaddr_in6 *six = (void *)&address;
+    if (family == AF_INET) { four->sin_port = htons(port); four->sin_addr.s_addr = htonl(INADDR_LOOPBACK); size = sizeof *four; }
+    else { six->sin6_port = htons(port); six->sin6_addr = in6addr_loopback; size = sizeof *six; }
+    return address;
+}
+static int listening(int family, int port) {
+    struct sockaddr_storage at = address(family, port);
+    int one = 1, made = socket(family, SOCK_STREAM, 0);
+    setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    check(bind(made, (void *)&at, size) == 0 && listen(made, 7) == 0, "listen");
+    return made;
+}
+static void pair(int family, int port, int listener, int ends[2]) {
+    struct sockaddr_storage to = address(family, port);
+    ends[0] = socket(family, SOCK_STREAM, 0);
+    check(connect(ends[0], (void *)&to, size) == 0, "connect");
+    ends[1] = accept(listener, 0, 0);
+    check(ends[1] >= 0, "accept");
+}
+static int number(int made, int level, int name) {
+    int value = -7;
+    socklen_t bytes = sizeof value;
+    check(getsockopt(made, level, name, &value, &bytes) == 0, "option");
+    return value;
+}
+static int port_of(int made, int is_peer) {
+    struct sockaddr_storage found;
+    socklen_t bytes = sizeof found;
+    check((is_peer ? getpeername : getsockname)(made, (void *)&found, &bytes) == 0, "name");
+    return ntohs(((struct sockaddr_in *)&found)->sin_port);
+}
+// Some bytes that are not all the same.
+static void fill(unsigned char *bytes, size_t count, unsigned seed) {
+    for (size_t at = 0; at < count; at++) bytes[at] = (unsigned char)((at * 2654435761u + seed) >> 13);
+}
+// Wait until so many bytes have arrived, as they were sent by fill(), and take them.
+static void take(int made, size_t count, unsigned seed, const char *what) {
+    static unsigned char expected[4 << 20], found[4 << 20];
+    size_t have = 0;
+    fill(expected, count, seed);
+    while (have < count) {
+        struct pollfd polled = {made, POLLIN, 0};
+        check(poll(&polled, 1, 10000) == 1, "something arrives");
+        ssize_t more = recv(made, found + have, count - have, 0);
+        check(more > 0, what);
+        have += (size_t)more;
+    }
+    check(memcmp(expected, found, count) == 0, what);
+    check(recv(made, found, 1, MSG_DONTWAIT | MSG_PEEK) <= 0, what);
+}
+// Send as much as there is room for, without waiting.
+static size_t stuff(int made, unsigned seed) {
+    static unsigned char bytes[4 << 20];
+    fill(bytes, sizeof bytes, seed);
+    size_t sent = 0;
+    for (int tries = 0; tries < 20 && sent < sizeof bytes; tries++) {
+        ssize_t more = send(made, bytes + sent, sizeof bytes - sent, MSG_DONTWAIT);
+        if (more > 0) sent += (size_t)more;
+        usleep(2000);
+    }
+    return sent;
+}
+
+int main(int argc, char **argv) {
+    begin(argc, argv);
+    int families[] = {AF_INET, AF_INET6}, ports[] = {80, 8086}, listeners[2], quiet[2][2], half[2][2], full[2][2], boxes[2][2];
+    size_t sent[2] = {0};
+    int one = 1, idle[2], client_port[2];
+    for (int at = 0; at < 2; at++) {
+        int family = families[at], port = ports[at];
+        listeners[at] = listening(family, port);
+        pair(family, port, listeners[at], quiet[at]);
+        setsockopt(quiet[at][0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        setsockopt(quiet[at][1], SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+        check(send(quiet[at][0], "a question", 10, 0) == 10 && send(quiet[at][1], "an answer", 9, 0) == 9, "send");
+        client_port[at] = port_of(quiet[at][0], 0);
+        pair(family, port, listeners[at], half[at]);
+        check(send(half[at][0], "the last", 8, 0) == 8, "send");
+        shutdown(half[at][0], SHUT_WR);
+        // More than the receiver has room for, some of which was never sent.
+        pair(family, port, listeners[at], full[at]);
+        sent[at] = stuff(full[at][0], 5);
+        boxes[at][0] = socket(family, SOCK_DGRAM, 0);
+        boxes[at][1] = socket(family, SOCK_DGRAM, 0);
+        struct sockaddr_storage to = address(family, 5300);
+        check(bind(boxes[at][0], (void *)&to, size) == 0 && connect(boxes[at][1], (void *)&to, size) == 0, "UDP");
+        idle[at] = socket(family, SOCK_STREAM, 0);
+    }
+    usleep(100000);
+    say("ready\n");
+    for (;;) {
+        wait_to_be_told();
+        for (int at = 0; at < 2; at++) {
+            int family = families[at], port = ports[at], *ends = quiet[at];
+            char text[32];
+            check(port_of(ends[0], 0) == client_port[at] && port_of(ends[1], 1) == client_port[at], "the client's port");
+            check(port_of(ends[0], 1) == port && port_of(ends[1], 0) == port, "the server's port");
+            check(recv(ends[1], text, 32, MSG_DONTWAIT) == 10 && memcmp(text, "a question", 10) == 0, "question");
+            check(recv(ends[0], text, 32, MSG_DONTWAIT) == 9 && memcmp(text, "an answer", 9) == 0, "answer");
+            check(send(ends[0], "a question", 10, 0) == 10 && send(ends[1], "an answer", 9, 0) == 9, "send again");
+            check(number(ends[0], IPPROTO_TCP, TCP_NODELAY) && !number(ends[1], IPPROTO_TCP, TCP_NODELAY), "no delay");
+            check(number(ends[1], SOL_SOCKET, SO_KEEPALIVE) && !number(ends[0], SOL_SOCKET, SO_KEEPALIVE), "keep alive");
+            check(number(listeners[at], SOL_SOCKET, SO_REUSEADDR) == 1, "reuse");
+            // Half of a connection goes on.
+            check(recv(half[at][1], text, 32, MSG_PEEK) == 8 && memcmp(text, "the last", 8) == 0, "the last");
+            struct pollfd polled = {half[at][1], POLLRDHUP, 0};
+            check(poll(&polled, 1, 1000) == 1, "the end is told");
+            check(send(half[at][0], "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE, "the end is the end");
+            check(send(half[at][1], "y", 1, 0) == 1 && recv(half[at][0], text, 32, 0) == 1 && text[0] == 'y', "the other half");
+            take(full[at][1], sent[at], 5, "what was too much");
+            sent[at] = stuff(full[at][0], 5);
+            check(sent[at] > 100000, "enough");
+            // New connections, datagrams.
+            int more[2];
+            pair(family, port, listeners[at], more);
+            close(more[0]);
+            check(recv(more[1], text, 1, 0) == 0, "end");
+            close(more[1]);
+            check(send(boxes[at][1], "letter", 6, 0) == 6, "UDP is sent");
+            struct sockaddr_storage from;
+            socklen_t bytes = sizeof from;
+            check(recvfrom(boxes[at][0], text, 32, 0, (void *)&from, &bytes) == 6, "UDP arrives");
+            check(sendto(boxes[at][0], "reply", 5, 0, (void *)&from, bytes) == 5 && recv(boxes[at][1], text, 32, 0) == 5, "UDP back");
+            check(recv(idle[at], text, 1, MSG_DONTWAIT) == -1 && errno == ENOTCONN, "idle");
+        }
+        usleep(100000);
+        say("ok\n");
+    }
+}
