@@ -4,6 +4,7 @@ mod inet;
 mod ipc;
 mod locks;
 mod names;
+pub(crate) mod pod;
 mod sockets;
 mod terminals;
 mod words;
@@ -268,6 +269,7 @@ pub(crate) fn check_extents(state: &State, extents: &[Extent], end: u64) -> Resu
     for process in &state.processes {
         by_pid.insert(process.pid, &process.memory.mappings);
     }
+    let mut files = 0;
     for extent in extents {
         let pid = match extent.owner {
             Owner::Process(pid) => pid,
@@ -284,6 +286,11 @@ pub(crate) fn check_extents(state: &State, extents: &[Extent], end: u64) -> Resu
                 let end = object.map_or(0, |object| object.bytes.next_multiple_of(PAGE_BYTES));
                 let is_inside = extent.address + u64::from(extent.bytes) <= end;
                 require(is_inside, "pages are behind the end of their object")?;
+                continue;
+            }
+            Owner::Files => {
+                require(extent.address == files, "a part of the files is missing")?;
+                files += u64::from(extent.bytes);
                 continue;
             }
         };

@@ -37,6 +37,8 @@ pub(crate) const RESTART_UNLESS_HANDLED: i64 = -514;
 pub struct Frozen {
     /// The first processes.
     pub(crate) roots: Vec<u32>,
+    /// Whose children these are, if that is what makes them the first.
+    parent: Option<u32>,
     /// Processes and their threads, the leader first; by the host's numbers.
     pub(crate) processes: BTreeMap<u32, Vec<u32>>,
     /// Processes that have ended and that nobody has waited for.
@@ -64,32 +66,43 @@ pub fn freeze(root: u32) -> Result<Frozen, Error> {
 /// As [`freeze`].
 pub fn freeze_all(roots: &[u32]) -> Result<Frozen, Error> {
     for &root in roots {
-        for pid in walk(root)? {
-            match refuse::check(pid, root) {
-                // It has ended meanwhile, or is about to.
-                Err(Error::Gone(gone)) if gone == pid && pid != root => {}
-                result => result?,
-            }
-        }
+        check(root, root)?;
     }
-    let mut frozen = Frozen {
-        roots: roots.to_vec(),
-        processes: BTreeMap::new(),
-        ended: BTreeSet::new(),
-        stopped: BTreeMap::new(),
-        repaired: Repaired::default(),
-        thread: PhantomData,
-    };
-    frozen.attach_all()?;
+    let frozen = Frozen::of(roots.to_vec(), None)?;
     for &root in roots {
         if !frozen.processes.contains_key(&root) {
             return Err(Error::Gone(root));
         }
     }
-    for &pid in frozen.processes.keys() {
-        frozen.mend(pid)?;
-    }
     Ok(frozen)
+}
+
+/// Stop all descendants of a process, but not itself, which adopts whoever loses its parent and reaps who has ended:
+/// the init of a PID namespace. `parent` is the host's number.
+///
+/// # Errors
+///
+/// As [`freeze`].
+pub fn freeze_children(parent: u32) -> Result<Frozen, Error> {
+    for root in proc::children(parent)? {
+        match check(root, parent) {
+            Err(Error::Gone(gone)) if gone == root => {}
+            result => result?,
+        }
+    }
+    Frozen::of(Vec::new(), Some(parent))
+}
+
+/// Look at a process and its descendants; `like` has the namespaces that all of them must have.
+fn check(root: u32, like: u32) -> Result<(), Error> {
+    for pid in walk(root)? {
+        match refuse::check(pid, like) {
+            // It has ended meanwhile, or is about to.
+            Err(Error::Gone(gone)) if gone == pid && pid != root => {}
+            result => result?,
+        }
+    }
+    Ok(())
 }
 
 /// A process and its descendants, parents first.
@@ -110,12 +123,48 @@ fn walk(root: u32) -> Result<Vec<u32>, Error> {
 }
 
 impl Frozen {
+    fn of(roots: Vec<u32>, parent: Option<u32>) -> Result<Self, Error> {
+        let mut frozen = Self {
+            roots,
+            parent,
+            processes: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            stopped: BTreeMap::new(),
+            repaired: Repaired::default(),
+            thread: PhantomData,
+        };
+        frozen.attach_all()?;
+        for &pid in frozen.processes.keys() {
+            frozen.mend(pid)?;
+        }
+        Ok(frozen)
+    }
+
+    /// Find the first processes, which may be others than before if they are somebody's children.
+    fn find_roots(&mut self) -> Result<(), Error> {
+        if let Some(parent) = self.parent {
+            // It reaps those that have ended.
+            let lives = |pid: &u32| Stat::read(*pid, "stat").is_ok_and(|stat| !stat.has_ended());
+            self.roots = proc::children(parent)?.into_iter().filter(lives).collect();
+        }
+        Ok(())
+    }
+
+    /// The descendants of a first process, and itself.
+    fn walk(&self, root: u32) -> Result<Vec<u32>, Error> {
+        match walk(root) {
+            Err(Error::Gone(gone)) if self.parent.is_some() && gone == root => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
     fn attach_all(&mut self) -> Result<(), Error> {
         let deadline = Instant::now() + FREEZE_PATIENCE;
         for _ in 0..MAX_WALKS {
             let mut is_new = false;
+            self.find_roots()?;
             for root in self.roots.clone() {
-                for pid in walk(root)? {
+                for pid in self.walk(root)? {
                     is_new |= self.attach(pid, deadline)?;
                 }
             }

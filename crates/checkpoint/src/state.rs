@@ -21,7 +21,7 @@ pub use self::terminals::{InputLine, Queues, Terminal, TerminalEnd};
 pub use crate::bytes::Bytes;
 
 /// A tree of processes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// BLAKE3 of the vDSO that they use.
     pub vdso: Bytes,
@@ -198,6 +198,8 @@ pub enum Owner {
     Object(u32),
     /// The segment at this place of [`Ipc::segments`]. The addresses are offsets.
     Segment(u32),
+    /// The archive of a pod's files ([`crate::pod`]). The addresses are offsets.
+    Files,
 }
 
 /// A descriptor.

@@ -89,8 +89,8 @@ impl Frozen {
                 processes.push(process::dump_ended(pid, &names)?);
                 continue;
             }
-            let mut process = process::dump(self, pid, &names)?;
-            process.descriptors = collected.descriptors.remove(&pid).unwrap_or_default();
+            let descriptors = collected.descriptors.remove(&pid).unwrap_or_default();
+            let mut process = process::dump(self, pid, &names, descriptors)?;
             process.memory = memory::dump(pid, &process.memory, &mut vdso, &mut objects)?;
             memory::dump_pages(pid, process.pid, &process.memory, pages)?;
             processes.push(process);

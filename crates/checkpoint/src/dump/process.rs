@@ -11,7 +11,7 @@ use crate::freeze::Frozen;
 use crate::proc;
 use crate::proc::stat::Stat;
 use crate::proc::status::Status;
-use crate::state::{Action, Memory, Process, Switches, Timer};
+use crate::state::{Action, Descriptor, Memory, Process, Switches, Timer};
 
 /// Resource limits.
 const LIMITS: u32 = 16;
@@ -28,11 +28,17 @@ pub(super) fn dump_ended(pid: u32, names: &Names) -> Result<Process, Error> {
     Ok(process)
 }
 
-/// A process, but for its descriptors, and its memory but for the fields and the program.
-pub(super) fn dump(frozen: &Frozen, pid: u32, names: &Names) -> Result<Process, Error> {
+/// A process with these descriptors, but for its memory beyond the fields and the program.
+pub(super) fn dump(
+    frozen: &Frozen,
+    pid: u32,
+    names: &Names,
+    descriptors: Vec<Descriptor>,
+) -> Result<Process, Error> {
     let stat = Stat::read(pid, "stat")?;
     let status = Status::read(pid, "status")?;
     let mut process = frame(pid, names, &stat)?;
+    process.descriptors = descriptors;
     process.stopped = frozen.stopped.get(&pid).copied();
     process.umask = status.octal("Umask")?;
     process.directory = proc::link(pid, "cwd")?;
@@ -175,7 +181,32 @@ fn ask(pid: u32, seat: &Seat, area: &Area, process: &mut Process) -> Result<(), 
         no_huge_pages: results[huge] > 0,
     };
     process.timers = timers;
-    remaining(pid, seat, area, &mut process.timers)
+    remaining(pid, seat, area, &mut process.timers)?;
+    closed_on_exec(pid, seat, area, &mut process.descriptors)
+}
+
+/// Ask which descriptors are closed when a program is executed. Of those that are not, /proc may say that they are: it
+/// adds the flags of the description, which of a terminal may have that one (`TIOCGPTPEER`).
+fn closed_on_exec(
+    pid: u32,
+    seat: &Seat,
+    area: &Area,
+    descriptors: &mut [Descriptor],
+) -> Result<(), Error> {
+    let mut doubtful: Vec<_> = descriptors.iter_mut().filter(|one| one.close_on_exec).collect();
+    for descriptors in doubtful.chunks_mut(256) {
+        let mut script = area.script();
+        for descriptor in descriptors.iter() {
+            let command = libc::F_GETFD.cast_unsigned().into();
+            script.call(libc::SYS_fcntl, [descriptor.number.into(), command]);
+        }
+        let results = seat.run(area, &script)?.results;
+        for (descriptor, result) in descriptors.iter_mut().zip(results) {
+            let flags = expect(pid, "tell the flags of a descriptor", result)?;
+            descriptor.close_on_exec = flags & u64::from(libc::FD_CLOEXEC.cast_unsigned()) != 0;
+        }
+    }
+    Ok(())
 }
 
 /// The POSIX timers, as /proc/PID/timers has them.

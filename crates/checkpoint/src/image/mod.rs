@@ -20,6 +20,7 @@ pub use writer::{Compression, Writer};
 
 use serde::{Deserialize, Serialize};
 
+use crate::pod::Pod;
 use crate::state::{Owner, State};
 
 /// How a file begins.
@@ -36,6 +37,8 @@ const HEADER_BYTES: usize = 48;
 pub(crate) struct Content {
     pub state: State,
     pub extents: Vec<Extent>,
+    #[serde(default)]
+    pub pod: Option<Pod>,
 }
 
 /// A run of pages, and where they are in the file.

@@ -1,12 +1,14 @@
 //! Reading an image: nothing in it is believed.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 use super::{Content, Extent, HEADER_BYTES, MAGIC, MAJOR};
 use crate::check;
 use crate::error::Error;
 use crate::limits::{MAX_STATE_BYTES, MAX_STATE_DEPTH, PIECE_BYTES};
+use crate::pod::Pod;
 use crate::state::{Owner, State};
 
 /// An image, read and checked.
@@ -57,6 +59,7 @@ impl Image {
             ciborium::de::from_reader_with_recursion_limit(description.as_slice(), MAX_STATE_DEPTH)
                 .map_err(|error| Error::Image(format!("its description is wrong: {error}")))?;
         check::check(&content.state)?;
+        content.pod.as_ref().map_or(Ok(()), |pod| check::pod::check(pod, &content.state))?;
         check::check_extents(&content.state, &content.extents, offset)?;
         Ok(Self { file, content })
     }
@@ -65,6 +68,24 @@ impl Image {
     #[must_use]
     pub fn state(&self) -> &State {
         &self.content.state
+    }
+
+    /// The pod that they were, if this is the image of one.
+    #[must_use]
+    pub fn pod(&self) -> Option<&Pod> {
+        self.content.pod.as_ref()
+    }
+
+    /// Write the archive of its files to somebody.
+    ///
+    /// # Errors
+    ///
+    /// Where it is damaged, or nobody takes it.
+    pub fn copy_files(&self, mut to: impl Write) -> Result<(), Error> {
+        for extent in self.extents_of(Owner::Files) {
+            to.write_all(&self.read(extent)?).map_err(Error::io("hand the files over"))?;
+        }
+        Ok(())
     }
 
     /// Where all pages are, by process and address.

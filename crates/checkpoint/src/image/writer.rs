@@ -1,12 +1,13 @@
 //! Writing an image.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
 use super::{Content, Extent, HEADER_BYTES, MAGIC, MAJOR, MINOR, PIECES_OFFSET};
 use crate::dump::Pages;
-use crate::limits::PIECE_BYTES;
+use crate::limits::{PAGE_BYTES, PIECE_BYTES};
+use crate::pod::Pod;
 use crate::state::{Owner, State};
 
 /// Whether pages are compressed.
@@ -39,9 +40,41 @@ impl Writer {
     /// # Errors
     ///
     /// Where the file cannot be written.
-    pub fn finish(mut self, state: State) -> io::Result<File> {
+    pub fn finish(self, state: State) -> io::Result<File> {
+        self.end(state, None)
+    }
+
+    /// The same, for an image of a whole pod.
+    ///
+    /// # Errors
+    ///
+    /// As [`finish`](Self::finish).
+    pub fn finish_pod(self, state: State, pod: Pod) -> io::Result<File> {
+        self.end(state, Some(pod))
+    }
+
+    /// Write the archive of a pod's files, which ends with zeros, to its end; its bytes.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read, or the file cannot be written.
+    pub fn put_files(&mut self, mut archive: impl Read) -> io::Result<u64> {
+        let (mut address, mut piece) = (0, Vec::with_capacity(PIECE_BYTES));
+        loop {
+            piece.clear();
+            let read = archive.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece)?;
+            if read == 0 {
+                return Ok(address);
+            }
+            piece.resize(read.next_multiple_of(PAGE_BYTES as usize), 0);
+            self.put(Owner::Files, address, &piece)?;
+            address += piece.len() as u64;
+        }
+    }
+
+    fn end(mut self, state: State, pod: Option<Pod>) -> io::Result<File> {
         self.extents.sort_by_key(|extent| (extent.owner, extent.address));
-        let content = Content { state, extents: self.extents };
+        let content = Content { state, extents: self.extents, pod };
         let mut description = Vec::new();
         ciborium::into_writer(&content, &mut description).map_err(io::Error::other)?;
         self.file.write_all_at(&description, self.position)?;
