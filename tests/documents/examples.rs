@@ -298,9 +298,15 @@ pub const EXAMPLES: &[Example] = &[
         ..PLAIN
     },
     Example {
+        document: "docs/pods.md",
+        begins: "biv pod run -d --name counter",
+        lines: &[("pod freeze counter; biv pod ps", Shows("frozen"))],
+        ..PLAIN
+    },
+    Example {
         document: "README.md",
         begins: "biv pod run -- sh",
-        lines: &[("pod exec web2", Shows("sleep 100"))],
+        lines: &[("pod exec web2", Shows("sleep 100")), ("pod exec web3", Shows("sleep 100"))],
         ..PLAIN
     },
     Example {

@@ -57,36 +57,75 @@ enum Whom {
     Network,
 }
 
+const EVERYBODY: [Whom; 6] =
+    [Whom::Front, Whom::Waiting, Whom::Keeper, Whom::Outer, Whom::Init, Whom::Network];
+
 fn kill_everybody() {
     adopt_orphans();
     let place = Place::new().expect("there was one");
     let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
     let before = mounts();
-    for moment in MOMENTS {
-        for whom in
-            [Whom::Front, Whom::Waiting, Whom::Keeper, Whom::Outer, Whom::Init, Whom::Network]
-        {
-            kill_one(&place, whom, Duration::from_micros(moment));
-            assert_nobody_is_left(whom, moment);
-            // The next command that looks removes what is not kept.
-            place.says(&["ps"]);
-            for name in place.left() {
-                place.says(&["rm", &name]);
-            }
-            assert_eq!(place.left(), Vec::<String>::new(), "{whom:?} after {moment} us");
+    let image = place.path.join("image.pod").display().to_string();
+    place.detach("seed", SCRIPT);
+    place.says(&["checkpoint", "--stop", "-o", &image, "seed"]);
+    wait_for("it has ended", || place.state("seed").as_deref() == Some("ended (137)"));
+    place.says(&["rm", "seed"]);
+    let run: [&[&str]; 2] = [&["run"], &["--", "sh", "-c", SCRIPT]];
+    let restart: [&[&str]; 2] = [&["restart"], &[&image]];
+    for (how, moment) in [run, restart].iter().flat_map(|how| MOMENTS.map(|moment| (how, moment))) {
+        for whom in EVERYBODY {
+            kill_one(&place, *how, whom, Duration::from_micros(moment));
+            check_nothing_is_left(&place, &format!("{how:?} {whom:?} after {moment} us"));
         }
     }
+    for moment in MOMENTS {
+        kill_while_it_is_written(&place, Duration::from_micros(moment));
+        check_nothing_is_left(&place, &format!("written, after {moment} us"));
+    }
+    fs::remove_file(&image).expect("it was written");
     assert_eq!(mounts(), before);
 }
 
-/// Starts a pod with processes of several kinds, and kills one of those that are there.
-fn kill_one(place: &Place, whom: Whom, moment: Duration) {
-    let script = "sleep 1000 & setsid sleep 1000 & (trap '' TERM HUP; sleep 1000) & sleep 1000";
+/// Processes of several kinds.
+const SCRIPT: &str = "sleep 1000 & setsid sleep 1000 & (trap '' TERM HUP; sleep 1000) & sleep 1000";
+
+fn check_nothing_is_left(place: &Place, when: &str) {
+    assert_nobody_is_left(when);
+    // The next command that looks removes what is not kept.
+    place.says(&["ps"]);
+    for name in place.left() {
+        place.says(&["rm", &name]);
+    }
+    assert_eq!(place.left(), Vec::<String>::new(), "{when}");
+}
+
+/// Freezes a pod, has an image of it written, and kills its keeper meanwhile.
+fn kill_while_it_is_written(place: &Place, moment: Duration) {
+    place.detach("web", SCRIPT);
+    place.says(&["freeze", "web"]);
+    let keeper = Pid::from_raw(place.pid("web").cast_signed()).expect("a process");
+    let unfinished = place.path.join("unfinished.pod").display().to_string();
+    let mut command = place.command(&["checkpoint", "--force", "-o", &unfinished, "web"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let child = start(command);
+    std::thread::sleep(moment);
+    kill_process(keeper, Signal::KILL).expect("it lives");
+    let _ = crate::place::end_of(child);
+    // It is whole, or not there.
+    if fs::remove_file(&unfinished).is_err() {
+        let names = fs::read_dir(&place.path).expect("it is there").flatten();
+        let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        assert!(!names.any(|name| name.starts_with(".unfinished")), "{moment:?}");
+    }
+}
+
+/// Starts a pod, by a verb and what follows its options, and kills one of those that are there.
+fn kill_one(place: &Place, [verb, rest]: [&[&str]; 2], whom: Whom, moment: Duration) {
     let detached: &[&str] = match whom {
         Whom::Front | Whom::Outer | Whom::Init | Whom::Network => &[],
         Whom::Waiting | Whom::Keeper => &["-d"],
     };
-    let arguments = [&["run"], detached, &["--", "sh", "-c", script]].concat();
+    let arguments = [verb, detached, rest].concat();
     let mut command = place.command(&arguments);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let child = start(command);
@@ -134,7 +173,7 @@ fn kill_one(place: &Place, whom: Whom, moment: Duration) {
 }
 
 /// All that there was of it is gone, and is reaped here.
-fn assert_nobody_is_left(whom: Whom, moment: u64) {
+fn assert_nobody_is_left(when: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
@@ -143,7 +182,7 @@ fn assert_nobody_is_left(whom: Whom, moment: u64) {
             return;
         }
         let names: Vec<_> = left.iter().filter_map(|it| Some(stat(*it)?.name)).collect();
-        assert!(Instant::now() < deadline, "{whom:?} after {moment} us: {names:?}");
+        assert!(Instant::now() < deadline, "{when}: {names:?}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

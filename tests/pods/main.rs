@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ends;
+mod images;
 mod life;
 mod names;
 mod network;

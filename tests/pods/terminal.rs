@@ -59,3 +59,35 @@ fn who_detaches_leaves_the_command_alone() {
     user.expect("24 80");
     user.check_end(4);
 }
+
+#[test]
+fn a_shell_goes_on_with_its_terminal_and_jobs() {
+    let Some(place) = Place::new() else { return };
+    let image = place.path.join("shell.pod").display().to_string();
+    place.says(&["run", "-dit", "--name", "web", "--env", "PS1=% ", "--", "sh", "-i"]);
+    let mut user = place.at_terminal(&["attach", "web"]);
+    user.expect("press Ctrl-] to detach");
+    ask(&mut user, "here=$((40 + 2)); sleep 1000 & stty -echo; echo ready=$here", "ready=42");
+    user.press("sleep 1001\r");
+    std::thread::sleep(HANDING_OVER);
+    user.press("\x1a");
+    ask(&mut user, "jobs", "Stopped");
+    user.press("\x1d");
+    user.check_end(0);
+    place.says(&["checkpoint", "--stop", "-o", &image, "web"]);
+    place.says(&["wait", "web"]);
+    place.says(&["rm", "web"]);
+
+    let mut user = place.at_terminal(&["restart", &image]);
+    ask(&mut user, "echo again=$((here + 1))", "again=43");
+    ask(&mut user, "tty", "/dev/pts/0");
+    ask(&mut user, "stty -a", "-echo");
+    ask(&mut user, "jobs -l", "Stopped");
+    ask(&mut user, "kill -9 %1 %2; wait; echo gone=$((here + 2))", "gone=44");
+    user.press("sleep 1000\r");
+    std::thread::sleep(HANDING_OVER);
+    user.press("\x03");
+    ask(&mut user, "echo status=$?", "status=130");
+    user.press("exit 6\r");
+    user.check_end(6);
+}

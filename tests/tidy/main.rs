@@ -98,6 +98,7 @@ const MAY_IMPORT: [(&str, &[&str]); 40] = [
         "pods",
         &[
             "api",
+            "checkpoint",
             "files",
             "host",
             "hub",

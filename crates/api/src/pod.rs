@@ -5,6 +5,9 @@
 //! | `GET /v1/pod` | [`Inspection`] |
 //! | `POST /v1/pod/stop` | SIGTERM for its commands |
 //! | `POST /v1/pod/kill` | a signal for its first command ([`Kill`]); without one, its end |
+//! | `POST /v1/pod/freeze` | stops all its processes |
+//! | `POST /v1/pod/thaw` | lets them go on |
+//! | `POST /v1/pod/checkpoint` | writes an image ([`Checkpoint`]) into the file that comes with it: [`Checkpointed`] |
 //! | `POST /v1/pod/exec` | becomes a connection of frames: an order, and the command's streams |
 //! | `POST /v1/pod/attach` | becomes one to the first command |
 //!
@@ -16,7 +19,7 @@ use spec::{Name, Published};
 use super::http::{Request, Response};
 use super::kept::{Kept, Kind};
 use super::record::Ended;
-use super::v1::{Answer, Kill, Refusal, must_ask_for_frames};
+use super::v1::{Kill, Refusal, must_ask_for_frames};
 
 /// The version of the record that this code writes; it reads no other.
 pub const VERSION: u32 = 1;
@@ -86,6 +89,43 @@ pub enum State {
     Starting,
     /// It runs.
     Running,
+    /// Its processes are stopped (`biv pod freeze`).
+    Frozen,
+}
+
+/// How an image is to be written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Checkpoint {
+    /// Compress memory and files (Zstandard).
+    pub compress: bool,
+    /// Leave the pod frozen when the image is written.
+    pub stays_frozen: bool,
+}
+
+/// An image that was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpointed {
+    /// For how many milliseconds the pod was frozen, if it is not any more.
+    pub frozen: u64,
+    /// Processes in it.
+    pub processes: u32,
+    /// Bytes of the archive of its files.
+    pub files: u64,
+    /// Bytes of the image.
+    pub file: u64,
+}
+
+/// What takes the keeper a while, and is answered when it has been done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Stop all processes.
+    Freeze,
+    /// Let them go on.
+    Thaw,
+    /// Write an image.
+    Checkpoint(Checkpoint),
 }
 
 /// A pod that lives.
@@ -116,11 +156,34 @@ pub trait Pod {
     fn takes_commands(&self) -> Result<(), Refusal>;
     /// Whether another client may attach to its first command now.
     fn takes_watchers(&self) -> Result<(), Refusal>;
+    /// Whether this can be done now.
+    fn takes(&self, task: Task) -> Result<(), Refusal>;
+}
+
+/// What becomes of a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It gets this response, and ends.
+    Response(Response),
+    /// It becomes a port of the hub.
+    Frames,
+    /// It is attached to the first command.
+    Watch,
+    /// It gets its response when this has been done.
+    Later(Task),
 }
 
 /// The paths there are.
-const PATHS: [&str; 5] =
-    ["/v1/pod", "/v1/pod/stop", "/v1/pod/kill", "/v1/pod/exec", "/v1/pod/attach"];
+const PATHS: [&str; 8] = [
+    "/v1/pod",
+    "/v1/pod/stop",
+    "/v1/pod/kill",
+    "/v1/pod/freeze",
+    "/v1/pod/thaw",
+    "/v1/pod/checkpoint",
+    "/v1/pod/exec",
+    "/v1/pod/attach",
+];
 
 /// Answers a request.
 pub fn answer(request: &Request, pod: &mut dyn Pod) -> Answer {
@@ -129,6 +192,13 @@ pub fn answer(request: &Request, pod: &mut dyn Pod) -> Answer {
         ("GET", "/v1/pod") => Ok(Response::json(200, &pod.inspect())),
         ("POST", "/v1/pod/stop") => pod.stop().map(|()| Response::json(202, &pod.inspect())),
         ("POST", "/v1/pod/kill") => kill(pod, &request.body),
+        ("POST", "/v1/pod/freeze" | "/v1/pod/thaw" | "/v1/pod/checkpoint") => {
+            let task = task(request);
+            match task.and_then(|task| pod.takes(task).map(|()| task)) {
+                Ok(task) => return Answer::Later(task),
+                Err(refusal) => Err(refusal),
+            }
+        }
         ("POST", "/v1/pod/exec") => {
             match must_ask_for_frames(upgrade).and_then(|()| pod.takes_commands()) {
                 Ok(()) => return Answer::Frames,
@@ -147,6 +217,19 @@ pub fn answer(request: &Request, pod: &mut dyn Pod) -> Answer {
         (_, path) => Err((404, format!("there is no {path} here"))),
     };
     Answer::Response(result.unwrap_or_else(|(status, error)| Response::problem(status, error)))
+}
+
+fn task(request: &Request) -> Result<Task, Refusal> {
+    match request.path.as_str() {
+        "/v1/pod/freeze" => Ok(Task::Freeze),
+        "/v1/pod/thaw" => Ok(Task::Thaw),
+        _ => match request.body.as_slice() {
+            [] => Ok(Task::Checkpoint(Checkpoint::default())),
+            body => serde_json::from_slice(body)
+                .map(Task::Checkpoint)
+                .map_err(|error| (400, format!("the request makes no sense: {error}"))),
+        },
+    }
 }
 
 fn kill(pod: &mut dyn Pod, body: &[u8]) -> Result<Response, Refusal> {

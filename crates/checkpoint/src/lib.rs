@@ -30,13 +30,13 @@
 //! system calls come from this code, and everything is made with the rights of the seed and in its namespaces, by the
 //! process itself. An image is a program together with its data; whoever restarts it runs it.
 //!
-//! *The order of a restart*: System V IPC, which is the namespace's; files, pipes, sockets, terminals and shared memory
-//! (the seed opens all, once, so that who shares a description shares it again); then each process, parents first:
-//! memory, children that stay in the older session, its own session with its terminal, the other children; groups, and
-//! which of them is in the foreground; the dead; then threads, descriptors, locks, what is watched, actions, credentials;
-//! then, children first, what begins to act, timers and signals that wait, and limits; last the area goes and the
-//! registers come. A child keeps the mappings that it has in common with its parent, and only pages that differ are
-//! written, so that what was copied on write still is.
+//! *The order of a restart*: System V IPC, which is the namespace's; files, pipes, sockets, terminals and shared
+//! memory (the seed opens all, once, so that who shares a description shares it again); then each process, parents
+//! first: memory, children that stay in the older session, its own session with its terminal, the other children;
+//! groups, and which of them is in the foreground; the dead; then threads, descriptors, locks, what is watched,
+//! actions, credentials; then, children first, what begins to act, timers and signals that wait, and limits; last the
+//! area goes and the registers come. A child keeps the mappings that it has in common with its parent, and only pages
+//! that differ are written, so that what was copied on write still is.
 //!
 //! *Connections to elsewhere.* A TCP connection whose other end is not in the tree is kept too. The caller sees to it
 //! that from before [`Frozen::dump`] until the processes go on again, here or elsewhere, nothing of it passes through

@@ -145,11 +145,12 @@ impl Connections {
         Some(connection.number)
     }
 
-    /// Answers the one of a number, if it is still there.
-    pub fn answer_number(&mut self, number: u64, response: &Response) {
-        if let Some(connection) = self.all.iter_mut().find(|it| it.number == number) {
-            connection.answer(response);
-        }
+    /// Answers the one of a number; whether it is still there.
+    pub fn answer_number(&mut self, number: u64, response: &Response) -> bool {
+        let connection = self.all.iter_mut().find(|it| it.number == number);
+        let Some(connection) = connection else { return false };
+        connection.answer(response);
+        connection.stage == Stage::Leaving
     }
 
     /// The one at a place becomes something else: its stream, and what has come after so many bytes.

@@ -22,7 +22,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use protocol::{
-    Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, Time, WINDOW_OF_PORT_BYTES,
+    Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, Streams, Time, WINDOW_OF_PORT_BYTES,
     WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window, hello,
 };
 use rustix::event::PollFlags;
@@ -98,6 +98,8 @@ pub struct Hub {
     trouble: Trouble,
     /// Sessions that there have been.
     sessions: u64,
+    /// Those of the first command, if the guest has said.
+    streams: Option<Streams>,
     /// What it is told the time by, if it is told.
     time: Option<Box<dyn Timekeeper>>,
     /// When the guest is told the time again, and after how long the next time.
@@ -160,6 +162,7 @@ impl Hub {
             is_attended: false,
             trouble,
             sessions: 0,
+            streams: None,
             time,
             next_time: (Instant::now() + TIME_INTERVAL_FIRST, TIME_INTERVAL_FIRST),
         })
@@ -253,6 +256,17 @@ impl Hub {
     /// Asks the guest, which must be up, to end its commands and to switch off.
     pub fn terminate(&mut self) {
         self.say(LINE, &Frame::Terminate);
+    }
+
+    /// The streams of the first command of a pod, once it has them.
+    #[must_use]
+    pub fn streams(&self) -> Option<Streams> {
+        self.streams
+    }
+
+    /// The process that the pod's init, which must be up, was to adopt has taken its streams.
+    pub fn note_adopted(&mut self) {
+        self.say(LINE, &Frame::Adopted);
     }
 
     /// Says something that is not a port's, and short enough for any window.
@@ -413,6 +427,10 @@ impl Hub {
             }
             (Frame::Synchronized, LINE) => {
                 self.unread = self.unread.saturating_sub(1);
+                return Ok(());
+            }
+            (Frame::Streams(streams), LINE) => {
+                self.streams = Some(*streams);
                 return Ok(());
             }
             (Frame::Unprepared(reason), LINE) if self.is_prepared => {

@@ -7,14 +7,17 @@
 //! However the keeper ends, its lock in the registry is released and the kernel ends the pod. When it ends by itself,
 //! no process of the pod is left: whoever waits for the lock waits for all of them.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use api::registry::{self, Claim};
 use api::{Ended, Name, Registry, Written, files, log, pod, record, status};
+use checkpoint::Image;
 use hub::Hub;
 use locks::Unpoisoned;
 use pod_protocol::Setup;
@@ -23,8 +26,10 @@ use session::channel::Channel;
 use session::detach::Child;
 use session::terminal::{Escape, Mode};
 use session::{Ending, Input, Line, Outputs, Passing, Session, Signals, Trouble, Verdict};
+use spec::shown;
 use uplink::Ports;
 
+use crate::image;
 use crate::limits::{KILL_PATIENCE, LOOK};
 use crate::names::{self, First, Users};
 use crate::network::{self, Link, Uplink};
@@ -32,6 +37,10 @@ use crate::order;
 use crate::root::Files;
 use crate::server::Server;
 use crate::spec::PodSpec;
+use crate::tracer::{self, Tracer};
+
+/// The root of those that have the host's.
+const HOST_ROOT: &str = "/";
 
 /// Why there is no pod, or none to its end.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +58,14 @@ pub enum Error {
         path: std::path::PathBuf,
         /// What is wrong with it.
         error: io::Error,
+    },
+    /// The image that it is to go on from.
+    #[error("cannot restart {path}: {why}", path = path.display())]
+    Image {
+        /// Which.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
     /// Its names.
     #[error(transparent)]
@@ -78,10 +95,15 @@ pub enum Error {
 pub fn run(spec: &PodSpec, child: Option<Child>) -> Result<u8, Error> {
     // Before any thread is started.
     let signals = Signals::block()?;
+    let image = spec.image.as_deref().map(open_image).transpose()?;
+    let spec = &match image.as_ref().and_then(Image::pod) {
+        Some(pod) => going_on(spec, pod)?,
+        None => spec.clone(),
+    };
     let registry = Registry::of_pods()?;
     let claim = registry.claim(spec.name.as_ref())?;
     let mut kept = Kept::begin(spec, claim)?;
-    let result = keep(spec, &mut kept, child, signals);
+    let result = keep(spec, image, &mut kept, child, signals);
     let (ending, result) = Verdict::split(result);
     kept.end(ending);
     if !kept.is_kept() {
@@ -89,6 +111,29 @@ pub fn run(spec: &PodSpec, child: Option<Child>) -> Result<u8, Error> {
         let _ = registry.discard(kept.claim);
     }
     result
+}
+
+/// Reads the image that a pod is to go on from.
+fn open_image(path: &Path) -> Result<Image, Error> {
+    let failed = |why: String| Error::Image { path: path.to_owned(), why };
+    let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+    image::read(file).map_err(|error| failed(error.to_string()))
+}
+
+/// What a pod is to be that goes on from an image: what the image says is not asked for again, but nothing of the host
+/// is given that the command line does not give.
+fn going_on(spec: &PodSpec, pod: &checkpoint::pod::Pod) -> Result<PodSpec, Error> {
+    if pod.root != HOST_ROOT && spec.root.is_none() {
+        let why =
+            format!("its root was {}; say with --root DIR what it is now", shown::line(&pod.root));
+        return Err(Error::Image { path: spec.image.clone().unwrap_or_default(), why });
+    }
+    Ok(PodSpec {
+        args: pod.command.iter().map(OsString::from).collect(),
+        hostname: Some(spec.hostname.clone().unwrap_or_else(|| pod.hostname.clone())),
+        terminal: pod.terminal.is_some(),
+        ..spec.clone()
+    })
 }
 
 /// What a pod has in the registry.
@@ -116,7 +161,10 @@ impl Kept {
             kept: false,
             command: spec.args.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             has_terminal: order::is_on_terminal(spec),
-            root: spec.root.as_ref().map_or_else(|| "/".into(), |root| root.display().to_string()),
+            root: spec
+                .root
+                .as_ref()
+                .map_or_else(|| HOST_ROOT.into(), |root| root.display().to_string()),
             is_writable: spec.is_writable,
             hostname: spec.hostname.clone().unwrap_or_else(|| claim.name.to_string()),
             network: spec.network.clone(),
@@ -153,25 +201,33 @@ impl Kept {
         &mut self,
         line: Line,
         first: &First,
+        image: Option<Image>,
         link: Option<Link>,
-    ) -> io::Result<(Line, Trouble)> {
+    ) -> io::Result<(Line, Trouble, tracer::Handle)> {
         let trouble = Trouble::default();
         let (ours, theirs) = Line::pair()?;
         // A pod has the host's clock, and needs nothing else to be told.
         let mut hub = Hub::new(vec![line], Vec::new(), None, Arc::clone(&trouble))?;
         // There is room for the first.
         let _ = hub.connect(theirs, &[], &[]);
+        let tracer = Tracer::start(first.traced()?)?;
+        let handle = tracer.handle();
         let server = Server {
             listener: self.listener.take().ok_or(io::ErrorKind::NotConnected)?,
             hub,
             first: first.handle()?,
             link,
+            tracer,
+            image,
+            trouble: Arc::clone(&trouble),
+            is_restarting: false,
+            asked: None,
             record: self.record(),
             messages: self.messages.as_ref().map(File::try_clone).transpose()?,
             owner: rustix::process::geteuid(),
         };
         std::thread::Builder::new().name("control".into()).spawn(move || server.run())?;
-        Ok((ours, trouble))
+        Ok((ours, trouble, handle))
     }
 
     /// What is done when the command runs, if the pod goes on by itself then.
@@ -205,6 +261,7 @@ impl GoingOn {
 /// Starts a pod, and runs the session with its command.
 fn keep(
     spec: &PodSpec,
+    image: Option<Image>,
     kept: &mut Kept,
     child: Option<Child>,
     signals: Signals,
@@ -218,20 +275,17 @@ fn keep(
     let files = Files::of(spec, &users)
         .map_err(|error| Error::Root { path: spec.root.clone().unwrap_or_default(), error })?;
     let ports = spec.network.as_ref().map(|network| Ports::bind(&network.publish)).transpose()?;
-    let order = order::order(spec, &files.directory);
-    let setup = Setup {
-        keeper: std::process::id(),
-        hostname: kept.record().hostname.into_bytes(),
-        root: files.root,
-        shared: files.shared,
-        hidden: files.hidden,
-        has_groups: users.has_groups(),
-        network: spec.network.as_ref().map(|_| network::addresses()),
+    let pod = image.as_ref().and_then(Image::pod);
+    let order = match pod {
+        Some(pod) => order::adopt(pod),
+        None => order::order(spec, &files.directory),
     };
-    let (mut first, line) = start(setup, &users)?;
+    let clocks = pod.map(|pod| pod.clocks);
+    let setup = setup(spec, kept.record().hostname, files, &users);
+    let (mut first, line) = start(setup, &users, clocks)?;
     let (mut uplink, link) = connect(spec, ports, &mut first)?.unzip();
     let has_started = Arc::new(OnceLock::new());
-    let (ours, trouble) = kept.serve(Line::of(line)?, &first, link)?;
+    let (ours, trouble, tracer) = kept.serve(Line::of(line)?, &first, image, link)?;
     let mut link = Channel::new(ours, &order)?.with_trouble(trouble);
     let going_on = child.map(|child| kept.going_on(child, spec.detached && !spec.remove));
     let (going_on, noted) = (going_on.transpose()?, Arc::clone(&has_started));
@@ -258,10 +312,28 @@ fn keep(
     }
     let is_over =
         matches!(ended, Ok(Ending::Exited(_) | Ending::Signaled(_) | Ending::MachineEnded));
-    let why = finish(&mut first, is_over, uplink);
+    if !is_over {
+        first.kill();
+    }
+    // What is frozen cannot end.
+    tracer.let_go();
+    let why = finish(&mut first, uplink);
     match ended? {
         Ending::MachineEnded if has_started.get().is_none() => Err(Error::Init(why)),
         ending => Ok(judge(ending)),
+    }
+}
+
+/// What the first process is told.
+fn setup(spec: &PodSpec, hostname: String, files: Files, users: &Users) -> Setup {
+    Setup {
+        keeper: std::process::id(),
+        hostname: hostname.into_bytes(),
+        root: files.root,
+        shared: files.shared,
+        hidden: files.hidden,
+        has_groups: users.has_groups(),
+        network: spec.network.as_ref().map(|_| network::addresses()),
     }
 }
 
@@ -283,22 +355,20 @@ fn connect(
 fn start(
     mut setup: Setup,
     users: &Users,
+    clocks: Option<[u64; 2]>,
 ) -> Result<(First, std::os::unix::net::UnixStream), Error> {
-    match names::start(&setup, users) {
+    match names::start(&setup, users, clocks) {
         Err(names::Error::Users(error)) if matches!(users, Users::Ranges(_)) => {
             tracing::info!("the pod has one user: {error}");
             setup.has_groups = false;
-            Ok(names::start(&setup, &Users::One)?)
+            Ok(names::start(&setup, &Users::One, clocks)?)
         }
         other => Ok(other?),
     }
 }
 
-/// Sees the pod to its end, which it has come to by itself if `is_over`; what its first process has complained of.
-fn finish(first: &mut First, is_over: bool, uplink: Option<Uplink>) -> String {
-    if !is_over {
-        first.kill();
-    }
+/// Sees the pod to its end; what its first process has complained of.
+fn finish(first: &mut First, uplink: Option<Uplink>) -> String {
     let was_killed = first.end();
     let why = first.why();
     drop(uplink);

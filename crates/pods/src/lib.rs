@@ -4,6 +4,7 @@
 //!
 //! - [`spec`]: what a pod is to be.
 //! - [`names`]: starts the pod's first process in new namespaces.
+//! - `tracer`: the thread that freezes a pod's processes, writes them down, and makes them again (`image`).
 //! - [`keeper`]: the process that keeps one pod: its entry in the registry, its streams, its end; [`server`]: the
 //!   thread that answers requests.
 //! - [`network`]: the process that is its network.
@@ -29,6 +30,7 @@
 
 #![forbid(unsafe_code)]
 
+mod image;
 pub mod keeper;
 pub mod limits;
 pub mod names;
@@ -37,6 +39,7 @@ mod order;
 mod root;
 pub mod server;
 pub mod spec;
+mod tracer;
 
 pub use keeper::{Error, run};
 pub use spec::PodSpec;

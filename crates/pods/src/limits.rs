@@ -11,6 +11,9 @@ pub const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the process of its network may take to end when it is told to.
 pub const HANG_UP_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long whoever wants the pod frozen, checkpointed or thawed may have to wait.
+pub const TASK_PATIENCE: Duration = Duration::from_secs(3600);
+
 /// How long its processes may take to be gone when they have been killed.
 pub const KILL_PATIENCE: Duration = Duration::from_secs(10);
 

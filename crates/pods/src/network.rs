@@ -201,7 +201,7 @@ mod tests {
         };
         // The line is what the pod lives by.
         let users = if rustix::process::geteuid().is_root() { Users::OfRoot } else { Users::One };
-        let (mut first, _line) = names::start(&setup, &users).unwrap();
+        let (mut first, _line) = names::start(&setup, &users, None).unwrap();
         let Peer { socket, requests } = first.peer.take().unwrap();
         let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap();
         let mut link =

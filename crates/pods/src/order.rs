@@ -17,6 +17,19 @@ pub fn is_on_terminal(spec: &PodSpec) -> bool {
     spec.terminal || (spec.args.is_empty() && terminal::is_interactive())
 }
 
+/// What the pod's init is to adopt: the first command of an image.
+pub fn adopt(pod: &checkpoint::pod::Pod) -> Order {
+    Order {
+        arguments: std::iter::once(pod.first)
+            .chain(pod.terminal)
+            .map(|number| number.to_string().into_bytes())
+            .collect(),
+        terminal: pod.terminal.map(|_| terminal::size()),
+        is_adopted: true,
+        ..Order::default()
+    }
+}
+
 /// What the pod's init is to run, in `directory` if nobody says where.
 pub fn order(spec: &PodSpec, directory: &Path) -> Order {
     let on_terminal = is_on_terminal(spec);
@@ -45,5 +58,6 @@ pub fn order(spec: &PodSpec, directory: &Path) -> Order {
         is_own: false,
         closed: session::closed_streams(),
         joins_streams: session::has_one_output(),
+        is_adopted: false,
     }
 }

@@ -4,18 +4,23 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 
-use api::pod::{self, Inspection, Record, State};
-use api::v1::{Answer, Refusal};
+use api::http::Response;
+use api::pod::{self, Answer, Inspection, Record, State, Task};
+use api::v1::Refusal;
 use api::{files, http};
+use checkpoint::Image;
 use host::poll::{PollFlags, Poller};
 use hub::Hub;
 use hub::attached::AttachedClient;
 use hub::connection::{Asked, Connections};
 use rustix::process::Uid;
-use session::Line;
+use session::{Line, Trouble};
 
+use crate::image::Write;
+use crate::limits::TASK_PATIENCE;
 use crate::names::Handle;
 use crate::network::Link;
+use crate::tracer::{Ask, Done, Restart, Tracer};
 
 /// What the thread serves.
 #[derive(Debug)]
@@ -28,6 +33,16 @@ pub struct Server {
     pub first: Handle,
     /// The other end of its interface, if it has one.
     pub link: Option<Link>,
+    /// What freezes it.
+    pub tracer: Tracer,
+    /// What its processes are to be made from, when init waits for them.
+    pub image: Option<Image>,
+    /// Where it is said why there is no pod.
+    pub trouble: Trouble,
+    /// The tracer makes the processes of an image.
+    pub is_restarting: bool,
+    /// Who has asked for what the tracer does, and whether the pod was frozen then.
+    pub asked: Option<(u64, bool)>,
     /// What the pod is.
     pub record: Record,
     /// What `biv` has said about it.
@@ -43,6 +58,7 @@ enum Source {
     Client(usize),
     Hub(hub::Place),
     Network,
+    Tracer,
 }
 
 impl Server {
@@ -59,6 +75,10 @@ impl Server {
             if !places.is_empty() {
                 self.hub.carry(&places);
             }
+            if ready.contains(&Source::Tracer) {
+                self.hear_tracer(&mut connections);
+            }
+            self.restart();
             // Those that become something else leave a gap behind them.
             for source in ready.iter().rev() {
                 if let Source::Client(place) = source {
@@ -92,6 +112,7 @@ impl Server {
         for (place, descriptor, flags) in self.hub.watched() {
             poller.register(Source::Hub(place), descriptor, flags);
         }
+        poller.register(Source::Tracer, self.tracer.completion(), PollFlags::IN);
         poller.wait(connections.deadline()).ok()?;
         Some(poller.ready().map(|(source, _)| source).collect())
     }
@@ -99,8 +120,10 @@ impl Server {
     fn serve(&mut self, connections: &mut Connections, place: usize) {
         let Some(Asked { request, length }) = connections.carry(place) else { return };
         let answer = pod::answer(&request, self);
-        if let Answer::Response(response) = answer {
-            return connections.answer(place, &response);
+        match answer {
+            Answer::Response(response) => return connections.answer(place, &response),
+            Answer::Later(task) => return self.begin(task, connections, place),
+            Answer::Frames | Answer::Watch => {}
         }
         let (stream, rest) = connections.take(place, length);
         let Ok(line) = Line::of(stream) else { return };
@@ -108,13 +131,112 @@ impl Server {
         match answer {
             Answer::Frames => drop(self.hub.connect(line, &preface, &rest)),
             Answer::Watch => self.hub.watch(AttachedClient::new(line, &preface, &rest)),
-            Answer::Response(_) | Answer::Console | Answer::Snapshot(_) => {}
+            Answer::Response(_) | Answer::Later(_) => {}
+        }
+    }
+
+    /// Has the tracer do what a client wants.
+    fn begin(&mut self, task: Task, connections: &mut Connections, place: usize) {
+        let ask = match (task, self.hub.streams()) {
+            (Task::Freeze, _) => Ok(Ask::Freeze),
+            (Task::Thaw, _) => Ok(Ask::Thaw),
+            (Task::Checkpoint(how), Some(streams)) => connections
+                .take_file(place)
+                .map(|file| {
+                    let record = self.record.clone();
+                    Ask::Write(Box::new(Write { file, how, record, streams }))
+                })
+                .ok_or((400, "the request must come with a descriptor of an empty file")),
+            (Task::Checkpoint(_), None) => Err((503, "its command is not running")),
+        };
+        match ask {
+            Ok(ask) => {
+                // Connections of a pod that is written down must not hear that it is silent.
+                if matches!(task, Task::Checkpoint(_)) {
+                    self.set_link(Link::lock);
+                }
+                let client = connections.wait(place, TASK_PATIENCE);
+                self.asked = client.map(|client| (client, self.tracer.is_frozen()));
+                self.tracer.ask(ask);
+            }
+            Err((status, reason)) => {
+                connections.answer(place, &Response::problem(status, reason.to_owned()));
+            }
+        }
+    }
+
+    /// Locks or unlocks the pod's link, if it has one.
+    fn set_link(&mut self, set: fn(&mut Link) -> std::io::Result<()>) {
+        if let Some(link) = &mut self.link
+            && let Err(error) = set(link)
+        {
+            tracing::warn!("cannot set the pod's link: {error}");
+        }
+    }
+
+    /// Has the processes of the image made, when init has streams for the first of them.
+    fn restart(&mut self) {
+        if let Some(streams) = self.hub.streams()
+            && let Some(image) = self.image.take()
+        {
+            self.is_restarting = true;
+            self.tracer.ask(Ask::Restart(Box::new(Restart { image, streams })));
+        }
+    }
+
+    fn hear_tracer(&mut self, connections: &mut Connections) {
+        let Some(outcome) = self.tracer.outcome() else { return };
+        if !self.tracer.is_frozen() {
+            self.set_link(Link::unlock);
+        }
+        if std::mem::take(&mut self.is_restarting) {
+            return match outcome {
+                Ok(_) => self.hub.note_adopted(),
+                Err(why) => {
+                    // The first one counts.
+                    let _ = self.trouble.set(why);
+                    self.first.kill();
+                }
+            };
+        }
+        let Some((client, was_frozen)) = self.asked.take() else { return };
+        let stays_frozen = matches!(outcome, Ok(Done::Written(_, true)));
+        let response = match outcome {
+            Ok(Done::Written(written, _)) => Response::json(200, &written),
+            Ok(_) => Response::json(200, &pod::Pod::inspect(self)),
+            Err(why) => Response::problem(409, why),
+        };
+        let is_heard = connections.answer_number(client, &response);
+        // Whoever wanted it to end when the image is written has gone before that.
+        if stays_frozen && !was_frozen && !is_heard {
+            self.tracer.ask(Ask::Thaw);
+        }
+    }
+
+    fn state(&self) -> State {
+        match (self.hub.has_started(), self.tracer.is_frozen()) {
+            (_, true) => State::Frozen,
+            (true, false) if self.is_whole() => State::Running,
+            _ => State::Starting,
+        }
+    }
+
+    /// All its processes are there.
+    fn is_whole(&self) -> bool {
+        self.image.is_none() && !self.is_restarting
+    }
+
+    fn must_not_be_frozen(&self) -> Result<(), Refusal> {
+        match self.state() {
+            State::Frozen => Err((409, "it is frozen; let it go on with: biv pod thaw".to_owned())),
+            _ if self.tracer.is_busy() => Err((409, "it is being checkpointed".to_owned())),
+            _ => Ok(()),
         }
     }
 
     /// It does not run, or not yet.
     fn must_run(&self) -> Result<(), Refusal> {
-        match self.hub.has_started() {
+        match self.hub.has_started() && self.is_whole() {
             true => Ok(()),
             false => Err((503, "its command is not running".to_owned())),
         }
@@ -126,7 +248,7 @@ impl pod::Pod for Server {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         Inspection {
             record: self.record.clone(),
-            state: if self.hub.has_started() { State::Running } else { State::Starting },
+            state: self.state(),
             commands: count(self.hub.running()),
             watchers: count(self.hub.watching()),
             messages: self.messages.as_ref().map(files::last_messages).unwrap_or_default(),
@@ -154,9 +276,24 @@ impl pod::Pod for Server {
 
     fn takes_commands(&self) -> Result<(), Refusal> {
         self.must_run()?;
+        self.must_not_be_frozen()?;
         match self.hub.has_room() {
             true => Ok(()),
             false => Err((503, "too many commands are running in it".to_owned())),
+        }
+    }
+
+    fn takes(&self, task: Task) -> Result<(), Refusal> {
+        self.must_run()?;
+        if self.tracer.is_busy() {
+            return Err((409, "it is being frozen, checkpointed or restarted".to_owned()));
+        }
+        match task {
+            Task::Checkpoint(_) if self.hub.running() > 1 => {
+                let why = "commands of `biv pod exec` run in it, whose streams lead out of it";
+                Err((409, why.to_owned()))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -39,6 +39,8 @@ pub struct PodSpec {
     pub remove: bool,
     /// Its network; none: a loopback interface only.
     pub network: Option<Network>,
+    /// The image that it is to go on from.
+    pub image: Option<PathBuf>,
     /// How long it may run.
     pub timeout: Option<Duration>,
 }

@@ -268,7 +268,12 @@ fn bind_to_read(from: &Path, place: &Path) -> io::Result<()> {
 fn mount_points(table: &[u8]) -> Vec<PathBuf> {
     let lines = table.split(|&byte| byte == b'\n');
     let fifth = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(4));
-    fifth.map(|word| PathBuf::from(std::ffi::OsStr::from_bytes(&unescaped(word)))).collect()
+    fifth.map(path_of_word).collect()
+}
+
+/// A path in that table.
+pub fn path_of_word(word: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsStr::from_bytes(&unescaped(word)))
 }
 
 fn unescaped(word: &[u8]) -> Vec<u8> {

@@ -5,6 +5,8 @@
 //! starts the *inner* one, and waits for it. The inner one is process 1 of the pod ([`names`]); it serves the keeper
 //! as a guest's init serves its host (`service`), and has no state that outlives the pod's commands.
 //!
+//! A third one may, for a while, when the pod is checkpointed or restarted ([`files`]).
+//!
 //! What rules it:
 //!
 //! 1. *The pod ends with its keeper.* The outer process is killed when the keeper ends and the inner one when the outer
@@ -17,6 +19,7 @@
 
 mod devices;
 mod error;
+mod files;
 mod keyring;
 mod layers;
 mod names;
@@ -30,7 +33,7 @@ mod uplink;
 
 use std::process::ExitCode;
 
-use pod_protocol::STATUS_FAILED;
+use pod_protocol::{FILES_NAME, STATUS_FAILED};
 use service::{command, copy};
 
 use crate::error::Error;
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Some(command::SESSION_NAME) => return command::run_session(arguments),
         Some(copy::COPY_NAME) => return copy::run(arguments),
         Some(namespaces::INNER_NAME) => serve().map(|()| 0),
+        Some(FILES_NAME) => files::run(arguments).map(|()| 0),
         _ => namespaces::enter_and_wait(),
     };
     match outcome {

@@ -95,7 +95,8 @@ pub fn end_with_outer() -> Result<(), Error> {
     }
 }
 
-fn end_with_parent() -> Result<(), Error> {
+/// Has the kernel kill this process when the thread ends that has started it.
+pub fn end_with_parent() -> Result<(), Error> {
     set_parent_process_death_signal(Some(Signal::KILL)).doing("cannot end with the keeper")
 }
 

@@ -11,6 +11,8 @@ pub struct Pod;
 impl System for Pod {
     const PLACE: &'static str = "pod";
 
+    const ADOPTS: bool = true;
+
     fn obey(&mut self, frame: &Frame, _line: &mut Line) -> Result<bool, Error> {
         match frame {
             Frame::Prepare => Ok(true),

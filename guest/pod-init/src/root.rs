@@ -9,16 +9,20 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use pod_protocol::Setup;
+use pod_protocol::{LAYERS, Setup};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
     unmount,
 };
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::pivot_root;
 
 use crate::devices;
@@ -62,10 +66,26 @@ pub fn enter(setup: &Setup) -> Result<(), Error> {
     for shared in &setup.shared {
         share(&path_of(shared))?;
     }
+    tell_layers().doing("cannot tell the keeper of the pod's layers")?;
     std::env::set_current_dir(ROOT).doing("cannot enter the pod's root")?;
     pivot_root(".", ".").doing("cannot enter the pod's root")?;
     unmount(".", UnmountFlags::DETACH).doing("cannot leave the host's root")?;
     std::env::set_current_dir("/").doing("cannot enter the pod's root")
+}
+
+/// Gives the keeper the directory of the layers. Nobody in the pod may have it: what the pod is not to see of the host
+/// is removed there.
+fn tell_layers() -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let layers = open(Layers::PLACE, flags, Mode::empty())?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let files = [layers.as_fd()];
+    // There is room for it.
+    ancillary.push(SendAncillaryMessage::ScmRights(&files));
+    let line = rustix::stdio::stdin();
+    sendmsg(line, &[IoSlice::new(&[LAYERS])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 /// Puts the stage, and the host below it.

@@ -7,7 +7,9 @@
 //! 2. The keeper has mapped users and groups of the pod to those of the host, and sends [`MAPPED`].
 //! 3. If the pod is to have a network, init has made its interface, and sends [`UPLINK`] with two descriptors: a packet
 //!    socket at the other end, and a socket for requests about that ([`PEER_INDEX`]).
-//! 4. Init gives the pod its names, becomes its process 1, and greets: from here on both speak the protocol of a
+//! 4. Init has made the pod's root, and sends [`LAYERS`] with a descriptor: the directory with the layers' upper parts,
+//!    which nobody in the pod can reach.
+//! 5. Init gives the pod its other names, becomes its process 1, and greets: from here on both speak the protocol of a
 //!    guest's init (`guest/protocol`), which allows for such bytes before its greeting.
 //!
 //! Both ends come from one build, so nothing has a version.
@@ -29,6 +31,20 @@ pub const UPLINK: u8 = b'N';
 
 /// The number of that other end, in a network namespace that has nothing else.
 pub const PEER_INDEX: u32 = 101;
+
+/// Init says: here are the layers.
+pub const LAYERS: u8 = b'L';
+
+/// The name under which the program packs and unpacks the pod's files. Its argument is [`PACK`] or [`UNPACK`]; over the
+/// socket on its standard input come one byte and three descriptors: a pidfd of the pod's init, the layers, and where
+/// the archive goes or comes from.
+pub const FILES_NAME: &str = "biv-pod-files";
+
+/// Pack the pod's files.
+pub const PACK: &str = "pack";
+
+/// Unpack them.
+pub const UNPACK: &str = "unpack";
 
 /// The longest encoded [`Setup`], in bytes.
 pub const SETUP_MAX_BYTES: usize = 1 << 20;

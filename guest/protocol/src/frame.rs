@@ -2,6 +2,7 @@
 //! (2 bytes, little-endian), payload. The sequence number counts frames from zero, modulo 256, in each
 //! direction, whatever their session.
 
+use crate::streams::{STREAMS_BYTES, Streams};
 use crate::time::{TIME_BYTES, Time};
 use crate::{FIRST, HEADER_BYTES, LINE, MAGIC, NOISE_MAX_BYTES, PAYLOAD_MAX_BYTES, VERSION};
 
@@ -70,6 +71,10 @@ pub enum Frame {
     /// Guest, of [`LINE`], the answer to [`Frame::Prepare`] if that cannot be done: what is missing, as
     /// text. The guest runs no command and switches itself off.
     Unprepared(Vec<u8>),
+    /// A pod's init, of [`LINE`]: the first command has these streams. If that is to be adopted, they wait for it.
+    Streams(Streams),
+    /// A pod's keeper, of [`LINE`]: the process that was to be adopted as the first command has taken its streams.
+    Adopted,
 }
 
 /// Why bytes are not a conversation.
@@ -122,6 +127,7 @@ impl Frame {
             Frame::Seed(_) => 0x0d,
             Frame::Synchronize => 0x0e,
             Frame::Devices(_) => 0x20,
+            Frame::Adopted => 0x21,
             Frame::Hello { .. } => 0x80,
             Frame::Started => 0x81,
             Frame::Stdout(_) => 0x82,
@@ -130,6 +136,7 @@ impl Frame {
             Frame::Signaled(_) => 0x85,
             Frame::Synchronized => 0x86,
             Frame::Unprepared(_) => 0xa0,
+            Frame::Streams(_) => 0xa1,
         }
     }
 
@@ -148,7 +155,7 @@ impl Frame {
             | Frame::Stdout(bytes)
             | Frame::Stderr(bytes) => out.extend_from_slice(bytes),
             Frame::Start | Frame::Started | Frame::StdinEnd | Frame::Close | Frame::Terminate => {}
-            Frame::Prepare | Frame::Synchronize | Frame::Synchronized => {}
+            Frame::Prepare | Frame::Synchronize | Frame::Synchronized | Frame::Adopted => {}
             Frame::Signal(byte) | Frame::Exited(byte) | Frame::Signaled(byte) => out.push(*byte),
             Frame::Console(is_wanted) => out.push(u8::from(*is_wanted)),
             Frame::WindowSize { rows, columns } => {
@@ -157,6 +164,7 @@ impl Frame {
             }
             Frame::Credit(bytes) => out.extend_from_slice(&bytes.to_le_bytes()),
             Frame::Time(time) => out.extend_from_slice(&time.to_bytes()),
+            Frame::Streams(streams) => out.extend_from_slice(&streams.to_bytes()),
         }
     }
 
@@ -190,6 +198,7 @@ impl Frame {
             0x0d => Ok(Frame::Seed(payload.to_vec())),
             0x0e => empty(Frame::Synchronize),
             0x20 => Ok(Frame::Devices(payload.to_vec())),
+            0x21 => empty(Frame::Adopted),
             0x80 => match payload {
                 [v0, v1, w0, w1, w2, w3] => Ok(Frame::Hello {
                     version: u16::from_le_bytes([*v0, *v1]),
@@ -208,6 +217,9 @@ impl Frame {
             0x85 => byte().map(Frame::Signaled),
             0x86 => empty(Frame::Synchronized),
             0xa0 => Ok(Frame::Unprepared(payload.to_vec())),
+            0xa1 => {
+                Ok(Frame::Streams(Streams::from_bytes(payload.try_into().map_err(|_| wrong())?)))
+            }
             _ => Err(Error::Kind(kind)),
         }
     }
@@ -225,11 +237,12 @@ impl Frame {
             | Frame::Stdout(bytes)
             | Frame::Stderr(bytes) => bytes.len(),
             Frame::Start | Frame::Started | Frame::StdinEnd | Frame::Close | Frame::Terminate => 0,
-            Frame::Prepare | Frame::Synchronize | Frame::Synchronized => 0,
+            Frame::Prepare | Frame::Synchronize | Frame::Synchronized | Frame::Adopted => 0,
             Frame::Signal(_) | Frame::Exited(_) | Frame::Signaled(_) | Frame::Console(_) => 1,
             Frame::Hello { .. } => 6,
             Frame::WindowSize { .. } | Frame::Credit(_) => 4,
             Frame::Time(_) => TIME_BYTES,
+            Frame::Streams(_) => STREAMS_BYTES,
         };
         u32::try_from(HEADER_BYTES + payload).unwrap_or(u32::MAX)
     }

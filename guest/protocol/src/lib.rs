@@ -20,6 +20,9 @@
 //! A guest that cannot have what it is to have answers `Prepare` by `Unprepared{text}`, and ends. Everything in
 //! the list of mounts is needed; the list of devices says what the guest can do without.
 //!
+//! In a pod, init says `Streams` after `Started`, or before that, if the order is for a process to be adopted: then it
+//! says `Started` after `Adopted`.
+//!
 //! That is one *session*: a command and its streams. There may be several at once; each frame says of
 //! which it is. Number [`LINE`] is that of the line itself, [`FIRST`] that of the command that the
 //! machine was started for; others begin with their `Order`, and their number is free again after their
@@ -47,11 +50,13 @@ pub mod devices;
 mod frame;
 pub mod mounts;
 mod order;
+mod streams;
 mod time;
 mod window;
 
 pub use frame::{Decoder, Encoder, Error, Frame, Output, Progress, hello};
 pub use order::{Order, OrderError};
+pub use streams::{STREAMS_BYTES, Streams};
 pub use time::{Time, nanoseconds};
 pub use window::{Receipts, Window};
 

@@ -1,8 +1,8 @@
-//! What to run in the guest, and its encoding: a flag byte (bit 0: on a terminal; bit 1: with groups; bit
-//! 2: of init's own; bits 3 to 5: standard input, output and error are closed; bit 6: with one pipe for both
-//! outputs), the terminal's rows and columns (2 bytes each), then three lists of byte strings (arguments, environment,
-//! and the working directory with the user), each as a count and length-prefixed items, and the groups as a
-//! count and numbers, all 4-byte little-endian.
+//! What to run in the guest, and its encoding: a flag byte (bit 0: on a terminal; bit 1: with groups; bit 2: of init's
+//! own; bits 3 to 5: standard input, output and error are closed; bit 6: with one pipe for both outputs; bit 7:
+//! adopted), the terminal's rows and columns (2 bytes each), then three lists of byte strings (arguments, environment,
+//! and the working directory with the user), each as a count and length-prefixed items, and the groups as a count and
+//! numbers, all 4-byte little-endian.
 
 use crate::ORDER_MAX_BYTES;
 
@@ -12,6 +12,7 @@ const HAS_GROUPS: u8 = 2;
 const IS_OWN: u8 = 4;
 const CLOSED: [u8; 3] = [8, 16, 32];
 const JOINS_STREAMS: u8 = 64;
+const IS_ADOPTED: u8 = 128;
 
 /// What to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +38,10 @@ pub struct Order {
     /// Standard output and standard error are one pipe, because they are one file on the host: what is written
     /// to both keeps its order.
     pub joins_streams: bool,
+    /// It is no program, but a process that the pod's keeper makes with init as its parent; its number there is the
+    /// argument, and that of its terminal the second. Init has streams for it, says [`crate::Frame::Streams`], and
+    /// waits for [`crate::Frame::Adopted`].
+    pub is_adopted: bool,
 }
 
 /// Why bytes are not an order.
@@ -67,7 +72,8 @@ impl Order {
         let closed = self.closed.iter().zip(CLOSED).filter(|(is_closed, _)| **is_closed);
         let closed: u8 = closed.map(|(_, bit)| bit).sum();
         let joins_streams = if self.joins_streams { JOINS_STREAMS } else { 0 };
-        out.push(on_terminal | has_groups | is_own | closed | joins_streams);
+        let is_adopted = if self.is_adopted { IS_ADOPTED } else { 0 };
+        out.push(on_terminal | has_groups | is_own | closed | joins_streams | is_adopted);
         out.extend_from_slice(&rows.to_le_bytes());
         out.extend_from_slice(&columns.to_le_bytes());
         put_list(&mut out, &self.arguments)?;
@@ -105,6 +111,7 @@ impl Order {
             is_own: flags & IS_OWN != 0,
             closed: CLOSED.map(|bit| flags & bit != 0),
             joins_streams: flags & JOINS_STREAMS != 0,
+            is_adopted: flags & IS_ADOPTED != 0,
         };
         if !reader.0.is_empty() {
             return Err(OrderError::Long);

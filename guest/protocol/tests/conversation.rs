@@ -3,7 +3,7 @@
 use protocol::copy::{Copy, Name};
 use protocol::{
     Decoder, Encoder, Error, Frame, MAGIC, NOISE_MAX_BYTES, Order, OrderError, Output,
-    PAYLOAD_MAX_BYTES, Receipts, WINDOW_TO_GUEST_BYTES, Window, hello,
+    PAYLOAD_MAX_BYTES, Receipts, Streams, WINDOW_TO_GUEST_BYTES, Window, hello,
 };
 
 fn every_frame() -> Vec<Frame> {
@@ -32,6 +32,9 @@ fn every_frame() -> Vec<Frame> {
         Frame::Console(true),
         Frame::Devices(vec![2, 1, 0]),
         Frame::Unprepared(b"no disk".to_vec()),
+        Frame::Streams(Streams { process: 9, pipes: [1, u64::MAX, 0], terminal: Some(7) }),
+        Frame::Streams(Streams::default()),
+        Frame::Adopted,
     ]
 }
 
@@ -199,6 +202,7 @@ fn order() -> Order {
         is_own: true,
         closed: [true, false, true],
         joins_streams: true,
+        is_adopted: true,
     }
 }
 

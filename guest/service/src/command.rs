@@ -16,7 +16,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use protocol::Order;
 use rustix::fs::{Uid, fchown};
 use rustix::io::Errno;
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::copy::COPY_NAME;
@@ -102,6 +102,69 @@ pub fn start(order: &Order, place: &str) -> Result<Running, NotStarted> {
     })
 }
 
+/// The streams of a process that somebody else makes, whose number the order says: our ends of them, and its own.
+pub fn adopt(order: &Order) -> io::Result<(Running, Vec<OwnedFd>)> {
+    let numbers = order.arguments.iter().map(|word| std::str::from_utf8(word).ok()?.parse().ok());
+    let numbers = numbers.collect::<Option<Vec<u32>>>().ok_or(io::ErrorKind::InvalidInput)?;
+    let pid = *numbers.first().ok_or(io::ErrorKind::InvalidInput)?;
+    if let Some(size) = order.terminal {
+        let number = *numbers.get(1).ok_or(io::ErrorKind::InvalidInput)?;
+        let (master, terminal) = terminal_of_number(number, size)?;
+        return Ok((on_terminal(pid, master)?, vec![terminal]));
+    }
+    let [(input, stdin), (stdout, output), (stderr, errors)] =
+        [io::pipe()?, io::pipe()?, io::pipe()?];
+    let running = Running {
+        pid,
+        stdin: stdin.into(),
+        stdout: stdout.into(),
+        stderr: Some(stderr.into()),
+        terminal: None,
+    };
+    Ok((running, vec![input.into(), output.into(), errors.into()]))
+}
+
+/// A terminal: the master, and itself.
+fn new_terminal((rows, columns): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    set_size(&master, rows, columns)?;
+    let terminal = ioctl_tiocgptpeer(&master, flags)?;
+    Ok((master, terminal))
+}
+
+/// The terminal with this number: those below are had for a moment.
+fn terminal_of_number(number: u32, size: (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut lower = Vec::new();
+    for _ in 0..=number {
+        let (master, terminal) = new_terminal(size)?;
+        if number_of(&master)? == Some(number) {
+            return Ok((master, terminal));
+        }
+        lower.push((master, terminal));
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+/// The number of a terminal, of its master.
+pub fn number_of(master: &OwnedFd) -> io::Result<Option<u32>> {
+    let name = ptsname(master, Vec::new())?.into_string().unwrap_or_default();
+    Ok(name.rsplit('/').next().and_then(|number| number.parse().ok()))
+}
+
+/// A command on a terminal.
+fn on_terminal(pid: u32, master: OwnedFd) -> io::Result<Running> {
+    Ok(Running {
+        pid,
+        stdin: master.try_clone()?,
+        stdout: master.try_clone()?,
+        stderr: None,
+        terminal: Some(master),
+    })
+}
+
 /// What a command did not start for.
 enum Failure {
     /// Its working directory.
@@ -179,15 +242,10 @@ fn closed(is_input: bool) -> io::Result<Stdio> {
 fn start_on_terminal(
     order: &Order,
     user: Option<&User>,
-    (rows, columns): (u16, u16),
+    size: (u16, u16),
     place: &str,
 ) -> Result<Running, Failure> {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    grantpt(&master)?;
-    unlockpt(&master)?;
-    set_size(&master, rows, columns)?;
-    let terminal =
-        ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    let (master, terminal) = new_terminal(size)?;
     if let Some(user) = user {
         // It may open its terminal by name.
         fchown(&terminal, Some(Uid::from_raw(user.uid)), None)?;
@@ -201,13 +259,7 @@ fn start_on_terminal(
         .stdout(terminal.try_clone()?)
         .stderr(terminal);
     let child = spawn(command, &order.directory, user)?;
-    Ok(Running {
-        pid: child.id(),
-        stdin: master.try_clone()?,
-        stdout: master.try_clone()?,
-        stderr: None,
-        terminal: Some(master),
-    })
+    Ok(on_terminal(child.id(), master)?)
 }
 
 /// Starts a command as a user. Rust's library would leave all groups; so a thread becomes the user, which on

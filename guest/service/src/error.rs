@@ -45,6 +45,7 @@ pub fn name_of(frame: &Frame) -> &'static str {
         Frame::Prepare => "Prepare",
         Frame::Seed(_) => "Seed",
         Frame::Synchronize => "Synchronize",
+        Frame::Adopted => "Adopted",
         _ => "guest's",
     }
 }

@@ -24,6 +24,9 @@ pub trait System {
     /// What people call it: commands are "not found in the ...".
     const PLACE: &'static str;
 
+    /// Whether the host is told the first command's streams, and may have a process adopted as it.
+    const ADOPTS: bool = false;
+
     /// Obeys a frame; what is to be said to the host goes to `line`. Whether anything may run in it: if not, it has
     /// said so.
     ///
@@ -74,6 +77,11 @@ impl<S: System> Service<S> {
             Frame::Credit(_) => {}
             Frame::Synchronize => self.line.send(LINE, &Frame::Synchronized),
             Frame::Terminate => self.sessions.values().for_each(Session::terminate),
+            Frame::Adopted if S::ADOPTS => {
+                if let Some(first) = self.sessions.get_mut(&FIRST) {
+                    first.adopted(&mut self.line);
+                }
+            }
             _ => self.is_unprepared |= !self.system.obey(frame, &mut self.line)?,
         }
         Ok(())
@@ -141,7 +149,9 @@ impl<S: System> Service<S> {
                     continue;
                 }
                 (FIRST..=SESSIONS_MAX, Frame::Order(_)) => {
-                    self.sessions.entry(number).or_insert_with(|| Session::new(number, S::PLACE));
+                    let adopts = S::ADOPTS && number == FIRST;
+                    let new = || Session::new(number, S::PLACE, adopts);
+                    self.sessions.entry(number).or_insert_with(new);
                 }
                 (FIRST, _) if self.sessions.is_empty() => {
                     return Err(Error::OutOfTurn(name_of(&frame)));
@@ -149,12 +159,16 @@ impl<S: System> Service<S> {
                 (FIRST..=SESSIONS_MAX, _) => {}
                 _ => return Err(Error::OutOfTurn(name_of(&frame))),
             }
+            let may_have_started = S::ADOPTS && number == FIRST && frame == Frame::Start;
             // One that has ended since the host sent this has no use for it.
             if let Some(session) = self.sessions.get_mut(&number) {
                 match session.obey(frame, &mut self.line) {
                     // Whoever wants a command run besides the first one harms himself only.
                     Err(error) if number != FIRST => session.fail(&error, &mut self.line),
                     other => other?,
+                }
+                if may_have_started && let Some(streams) = session.streams()? {
+                    self.line.send(LINE, &Frame::Streams(streams));
                 }
             }
         }

@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use protocol::{
-    Frame, HEADER_BYTES, ORDER_MAX_BYTES, Order, OrderError, Output, Receipts,
+    Frame, HEADER_BYTES, ORDER_MAX_BYTES, Order, OrderError, Output, Receipts, Streams,
     WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
 };
 use rustix::event::PollFlags;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -34,6 +34,8 @@ pub struct Session {
     number: u16,
     /// What the command runs in, for people.
     place: &'static str,
+    /// Whether the order may be for a process to be adopted.
+    adopts: bool,
     window: Window,
     receipts: Receipts,
     /// What has come of the order; none once the command has been started.
@@ -43,6 +45,8 @@ pub struct Session {
     stdin: Option<OwnedFd>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
+    /// The command's ends of them, which wait for the process that is to be adopted.
+    waiting: Vec<OwnedFd>,
     pace: Pace,
     /// Bytes for the command.
     pending: VecDeque<u8>,
@@ -54,10 +58,11 @@ pub struct Session {
 
 impl Session {
     /// A session that has no order yet; commands run in what is called `place`.
-    pub fn new(number: u16, place: &'static str) -> Session {
+    pub fn new(number: u16, place: &'static str, adopts: bool) -> Session {
         Session {
             number,
             place,
+            adopts,
             window: Window::new(WINDOW_TO_HOST_BYTES),
             receipts: Receipts::new(WINDOW_TO_GUEST_BYTES),
             order: Some(Vec::new()),
@@ -66,6 +71,7 @@ impl Session {
             stdin: None,
             stdout: None,
             stderr: None,
+            waiting: Vec::new(),
             pace: Pace::default(),
             pending: VecDeque::new(),
             input_ended: false,
@@ -133,7 +139,7 @@ impl Session {
         if !self.pending.is_empty() || self.input_ended {
             self.feed_command(line)?;
         }
-        let Some(end) = self.end else {
+        let Some(end) = self.end.filter(|_| self.waiting.is_empty()) else {
             return Ok(false);
         };
         // What it had written comes first; what children of it write later is not waited for.
@@ -205,6 +211,12 @@ impl Session {
     }
 
     fn start(&mut self, order: &Order, line: &mut Line) -> Result<(), Error> {
+        if order.is_adopted {
+            let adopted = Some(order).filter(|_| self.adopts).map(command::adopt);
+            let (running, waiting) = adopted.ok_or(Error::OutOfTurn("Start"))??;
+            self.waiting = waiting;
+            return self.take(running);
+        }
         let held = reaper::hold();
         let started = command::start(order, self.place);
         drop(held);
@@ -233,6 +245,32 @@ impl Session {
         self.stdout = Some(running.stdout);
         self.stderr = running.stderr;
         Ok(())
+    }
+
+    /// The process that was to be adopted has its streams, and runs.
+    pub fn adopted(&mut self, line: &mut Line) {
+        if !std::mem::take(&mut self.waiting).is_empty() {
+            self.send(line, &Frame::Started);
+        }
+    }
+
+    /// The streams of a command that has been started, or is to be adopted.
+    pub fn streams(&self) -> Result<Option<Streams>, Error> {
+        if self.pid == 0 {
+            return Ok(None);
+        }
+        if let Some(terminal) = &self.terminal {
+            let number = command::number_of(terminal)?;
+            let streams = Streams { process: self.pid, terminal: number, ..Streams::default() };
+            return Ok(Some(streams));
+        }
+        let mut streams = Streams { process: self.pid, ..Streams::default() };
+        for (pipe, stream) in
+            streams.pipes.iter_mut().zip([&self.stdin, &self.stdout, &self.stderr])
+        {
+            *pipe = stream.as_ref().map(fstat).transpose()?.map_or(0, |status| status.st_ino);
+        }
+        Ok(Some(streams))
     }
 
     /// Asks the command to end, as whoever switches a machine off does; shells on terminals only

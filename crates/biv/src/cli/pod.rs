@@ -10,6 +10,7 @@ use pods::PodSpec;
 use pods::spec::HOSTNAME_MAX_BYTES;
 use spec::{Backend, Name, Net, Published, User};
 
+use super::Format;
 use super::domains as life;
 use api::status;
 
@@ -30,6 +31,7 @@ pub struct Pod {
 #[derive(Debug, Subcommand)]
 pub enum PodAction {
     Run(Box<Run>),
+    Restart(Box<Restart>),
     /// List pods.
     ///
     /// Only running pods are shown by default.
@@ -51,6 +53,15 @@ pub enum PodAction {
     }))]
     #[command(mut_arg("names", of_pods))]
     Kill(life::Kill),
+    Checkpoint(Checkpoint),
+    /// Freeze pods: stop all their processes, where they are.
+    ///
+    /// They do nothing until `biv pod thaw`, and do not notice but by the clock.
+    #[command(mut_arg("names", of_pods))]
+    Freeze(life::Pause),
+    /// Let frozen pods go on.
+    #[command(mut_arg("names", of_pods))]
+    Thaw(life::Resume),
     Exec(Exec),
     /// Attach to the command that a pod was started for: its output and its exit status.
     ///
@@ -84,6 +95,31 @@ fn of_pods(names: Arg) -> Arg {
 #[derive(Debug, Args)]
 #[command(after_help = status::HELP)]
 pub struct Run {
+    /// What every pod has
+    #[command(flatten)]
+    pub start: Start,
+
+    /// Allocate a pseudo-terminal for the command
+    #[arg(short, long)]
+    pub tty: bool,
+
+    /// Set an environment variable
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    pub env: Vec<OsString>,
+
+    /// Working directory of the command [default: the current one if the pod shares it, or /]
+    #[arg(short, long, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+
+    /// Command to run, and its arguments [default: a shell]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND",
+        value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// Options of every verb that starts a pod.
+#[derive(Debug, Args)]
+pub struct Start {
     /// Run the pod in the background, print its name, and keep its output for `biv pod logs`
     #[arg(short, long)]
     pub detach: bool,
@@ -99,10 +135,6 @@ pub struct Run {
     /// Keep standard input open, also of a detached pod
     #[arg(short, long)]
     pub interactive: bool,
-
-    /// Allocate a pseudo-terminal for the command
-    #[arg(short, long)]
-    pub tty: bool,
 
     /// Use DIR as the root file system; what the pod writes stays in a layer of its own unless --rw is given
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -122,26 +154,13 @@ pub struct Run {
     #[arg(short, long, value_name = "PORTS")]
     pub publish: Vec<Published>,
 
-    /// Set an environment variable
-    #[arg(short, long, value_name = "NAME=VALUE")]
-    pub env: Vec<OsString>,
-
-    /// Working directory of the command [default: the current one if the pod shares it, or /]
-    #[arg(short, long, value_name = "DIR")]
-    pub workdir: Option<PathBuf>,
-
-    /// Host name in the pod [default: the pod's name]
+    /// Host name in the pod [default: the pod's name, or what it was in the image]
     #[arg(long, value_name = "NAME", value_parser = parse_hostname)]
     pub hostname: Option<String>,
 
     /// End the pod after SECONDS, with status 124
     #[arg(long, value_name = "SECONDS", value_parser = super::parse_seconds)]
     pub timeout: Option<Duration>,
-
-    /// Command to run, and its arguments [default: a shell]
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND",
-        value_hint = ValueHint::CommandWithArguments)]
-    pub command: Vec<OsString>,
 }
 
 /// What a pod reaches.
@@ -156,13 +175,9 @@ pub enum PodNet {
     },
 }
 
-impl Run {
-    /// The pod that is meant.
-    ///
-    /// # Errors
-    ///
-    /// Ports that cannot be had.
-    pub fn into_spec(self) -> Result<PodSpec, String> {
+impl Start {
+    /// The pod that is meant, but for what runs in it.
+    fn into_spec(self) -> Result<PodSpec, String> {
         let network = match self.net {
             PodNet::None if !self.publish.is_empty() => {
                 return Err("--publish requires --net user".to_owned());
@@ -175,18 +190,36 @@ impl Run {
         };
         Ok(PodSpec {
             name: self.name,
-            args: self.command,
-            env: self.env,
-            directory: self.workdir,
+            args: Vec::new(),
+            env: Vec::new(),
+            directory: None,
             hostname: self.hostname,
             root: self.root,
             is_writable: self.rw,
-            terminal: self.tty,
+            terminal: false,
             interactive: self.interactive,
             detached: self.detach,
             remove: self.rm,
             network,
+            image: None,
             timeout: self.timeout,
+        })
+    }
+}
+
+impl Run {
+    /// The pod that is meant.
+    ///
+    /// # Errors
+    ///
+    /// Ports that cannot be had.
+    pub fn into_spec(self) -> Result<PodSpec, String> {
+        Ok(PodSpec {
+            args: self.command,
+            env: self.env,
+            directory: self.workdir,
+            terminal: self.tty,
+            ..self.start.into_spec()?
         })
     }
 }
@@ -212,6 +245,63 @@ fn check_ports(ports: &[Published]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Restart a pod from an image that `biv pod checkpoint` has written.
+///
+/// All its processes are there again, with the numbers, memory and open files that they had, and the pod's own files,
+/// clocks and host name are what they were. An image is a program with its data: whoever restarts it runs it, in a pod
+/// that is made as `biv pod run` makes it here. It gets at no file of the host that such a pod does not get at.
+#[derive(Debug, Args)]
+#[command(after_help = status::HELP)]
+pub struct Restart {
+    /// What every pod has
+    #[command(flatten)]
+    pub start: Start,
+
+    /// Image of the pod
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub image: PathBuf,
+}
+
+impl Restart {
+    /// The pod that is meant.
+    ///
+    /// # Errors
+    ///
+    /// Ports that cannot be had.
+    pub fn into_spec(self) -> Result<PodSpec, String> {
+        Ok(PodSpec { image: Some(self.image), ..self.start.into_spec()? })
+    }
+}
+
+/// Write an image of a running pod into a file, from which `biv pod restart` makes it again, also elsewhere.
+///
+/// The pod is frozen meanwhile, and goes on. What cannot be written down is named, and the pod goes on.
+#[derive(Debug, Args)]
+pub struct Checkpoint {
+    /// File to write to
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+
+    /// End the pod when the image is written
+    #[arg(long)]
+    pub stop: bool,
+
+    /// Compress the image (Zstandard)
+    #[arg(long)]
+    pub compress: bool,
+
+    /// Overwrite FILE if it exists
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// Format of the report; text reports only errors
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Name of the pod
+    pub name: String,
 }
 
 /// What Linux takes for one, and people can read.

@@ -72,5 +72,6 @@ fn order(arguments: &Exec) -> Order {
         is_own: false,
         closed: closed_streams(),
         joins_streams: has_one_output(),
+        is_adopted: false,
     }
 }

@@ -18,7 +18,7 @@ mod join;
 mod logs;
 mod named;
 pub(crate) mod ps;
-mod snapshot;
+pub(crate) mod snapshot;
 mod stats;
 
 pub use cp::cp;
@@ -123,7 +123,7 @@ pub fn inspect<R: Named>(arguments: &cli::Inspect) -> Result<(), Error> {
 }
 
 /// Does it to all of them, and fails in the end if it did not go well with one.
-fn for_each<R: Named>(
+pub(crate) fn for_each<R: Named>(
     names: &[String],
     act: impl Fn(&Registry<R>, &Entry<R>) -> Result<(), Error>,
 ) -> Result<(), Error> {

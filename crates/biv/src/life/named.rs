@@ -56,6 +56,7 @@ impl Named for pod::Record {
         match inspection.state {
             pod::State::Starting => "starting",
             pod::State::Running => "running",
+            pod::State::Frozen => "frozen",
         }
     }
 

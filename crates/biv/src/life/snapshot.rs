@@ -22,18 +22,10 @@ pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {
     let entry = Registry::open()?.find(&arguments.name)?;
     let path = &arguments.file;
     let failed = |error| Error::File { path: path.clone(), error };
-    // Elsewhere that is a stream, which a snapshot cannot go to: what is written last comes first in it.
-    if path.as_os_str() == "-" {
-        return Err(Error::NoStream);
-    }
-    if !arguments.force && path.symlink_metadata().is_ok() {
-        let error =
-            io::Error::new(io::ErrorKind::AlreadyExists, "there is one; --force replaces it");
-        return Err(failed(error));
-    }
+    must_be_free(path, arguments.force)?;
     // Before anything is written: a snapshot that nobody vouches for is of little use.
     let (state, origin) = (seal::state_directory()?, Origin::of_domain(&entry.directory)?);
-    let unfinished = Unfinished::beside(path).map_err(failed)?;
+    let unfinished = Unfinished::beside(path)?;
     let take = Take { compress: arguments.compress };
     let client = Client::connect(&entry)?;
     let mut written: v1::Snapshot =
@@ -41,22 +33,40 @@ pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {
     seal::seal(&unfinished.file, &state, Purpose::Restore, &origin.text())?;
     unfinished.file.sync_all().map_err(failed)?;
     written.file = unfinished.file.metadata().map_err(failed)?.len();
-    unfinished.becomes(path).map_err(failed)?;
+    unfinished.becomes(path)?;
     match arguments.format {
         Format::Text => Ok(()),
         Format::Json => Ok(print::json(&written)?),
     }
 }
 
+/// Whether a snapshot may be written there.
+pub(crate) fn must_be_free(path: &Path, force: bool) -> Result<(), Error> {
+    // Elsewhere that is a stream, which a snapshot cannot go to: what is written last comes first in it.
+    if path.as_os_str() == "-" {
+        return Err(Error::NoStream);
+    }
+    if !force && path.symlink_metadata().is_ok() {
+        let error =
+            io::Error::new(io::ErrorKind::AlreadyExists, "there is one; --force replaces it");
+        return Err(Error::File { path: path.to_owned(), error });
+    }
+    Ok(())
+}
+
 /// A file that is not what it is to be yet; with this it goes.
-struct Unfinished {
-    file: File,
+pub(crate) struct Unfinished {
+    pub file: File,
     path: std::path::PathBuf,
 }
 
 impl Unfinished {
     /// In the same directory, which only its owner can read.
-    fn beside(path: &Path) -> io::Result<Self> {
+    pub fn beside(path: &Path) -> Result<Self, Error> {
+        Self::create(path).map_err(|error| Error::File { path: path.to_owned(), error })
+    }
+
+    fn create(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
@@ -67,8 +77,9 @@ impl Unfinished {
         Ok(Self { file, path: place })
     }
 
-    fn becomes(self, path: &Path) -> io::Result<()> {
-        fs::rename(&self.path, path)
+    /// It is whole, and takes its name.
+    pub fn becomes(self, path: &Path) -> Result<(), Error> {
+        fs::rename(&self.path, path).map_err(|error| Error::File { path: path.to_owned(), error })
     }
 }
 

@@ -11,6 +11,7 @@ use session::say;
 use crate::cli::pod::PodAction;
 use crate::life;
 
+mod checkpoint;
 mod ps;
 
 /// The processes of this program that keep detached pods.
@@ -46,6 +47,12 @@ pub fn pod(action: PodAction) -> Result<u8, Error> {
         PodAction::Run(arguments) => {
             return run(&arguments.into_spec().map_err(Error::Usage)?);
         }
+        PodAction::Restart(arguments) => {
+            return run(&arguments.into_spec().map_err(Error::Usage)?);
+        }
+        PodAction::Checkpoint(arguments) => checkpoint::checkpoint(&arguments),
+        PodAction::Freeze(arguments) => checkpoint::freeze(&arguments.names),
+        PodAction::Thaw(arguments) => checkpoint::thaw(&arguments.names),
         PodAction::Exec(arguments) => return Ok(life::exec::<Record>(&arguments.into())?),
         PodAction::Attach(arguments) => return Ok(life::attach::<Record>(&arguments)?),
         PodAction::Ps(arguments) => ps::ps(&arguments),

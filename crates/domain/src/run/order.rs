@@ -47,6 +47,7 @@ pub fn order(spec: &Spec, directories: &Directories) -> Order {
         is_own: false,
         closed: session::closed_streams(),
         joins_streams: session::has_one_output(),
+        is_adopted: false,
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use host::poll::{PollFlags, wait_for};
 use host::rights;
-use pod_protocol::{MAPPED, Root, Setup, UNSHARED, UPLINK};
+use pod_protocol::{LAYERS, MAPPED, Root, Setup, UNSHARED, UPLINK};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -21,8 +21,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::limits::{COMPLAINT_MAX_BYTES, END_PATIENCE, START_PATIENCE};
 
+pub mod clocks;
+mod files;
 mod users;
 
+pub use files::Helper;
 pub use users::Users;
 
 /// The program.
@@ -37,6 +40,9 @@ pub enum Error {
     /// What the pod is to be cannot be told.
     #[error(transparent)]
     Setup(#[from] pod_protocol::Error),
+    /// Its clocks.
+    #[error("cannot set the pod's clocks: {0}")]
+    Clocks(io::Error),
     /// Its users.
     #[error("cannot map the pod's users: {0}")]
     Users(io::Error),
@@ -55,6 +61,8 @@ pub struct First {
     complaints: Option<ChildStderr>,
     /// The other end of its interface, until somebody takes it.
     pub peer: Option<Peer>,
+    /// The directory of its layers' upper parts, when there are some.
+    layers: Option<OwnedFd>,
 }
 
 /// The other end of a pod's interface.
@@ -66,13 +74,18 @@ pub struct Peer {
     pub requests: OwnedFd,
 }
 
-/// Starts it; with the line to it, which is to be greeted over.
+/// Starts it, with clocks that show `clocks` (see [`clocks`]) or those of the host; with the line to it, which is to
+/// be greeted over.
 ///
 /// # Errors
 ///
 /// The host forbids it, or the first process fails before it is in its namespaces. What fails later closes the line.
-pub fn start(setup: &Setup, users: &Users) -> Result<(First, UnixStream), Error> {
-    let program = sealed(c"biv-pod-init", INIT, MemfdFlags::EXEC)?;
+pub fn start(
+    setup: &Setup,
+    users: &Users,
+    clocks: Option<[u64; 2]>,
+) -> Result<(First, UnixStream), Error> {
+    let program = program()?;
     let text = sealed(c"biv-pod", &setup.encode()?, MemfdFlags::empty())?;
     let (mut ours, theirs) = UnixStream::pair()?;
     // The name under which the kernel finds the program is one of the new process's own.
@@ -88,16 +101,25 @@ pub fn start(setup: &Setup, users: &Users) -> Result<(First, UnixStream), Error>
     let number = Pid::from_raw(child.id().cast_signed()).ok_or(Errno::SRCH);
     let process = number.and_then(|number| pidfd_open(number, PidfdFlags::empty()));
     let process = process.map_err(io::Error::from)?;
-    let mut first = First { child, process, complaints, peer: None };
+    let mut first = First { child, process, complaints, peer: None, layers: None };
     if !has_unshared(&mut ours) {
         return Err(Error::Init(first.why()));
+    }
+    if let Some(clocks) = clocks {
+        clocks::set(first.child.id(), clocks).map_err(Error::Clocks)?;
     }
     users.map(first.child.id()).map_err(Error::Users)?;
     ours.write_all(&[MAPPED])?;
     if setup.network.is_some() {
         first.peer = Some(peer(&ours).ok_or_else(|| Error::Init(first.why()))?);
     }
+    first.layers = Some(layers(&ours).ok_or_else(|| Error::Init(first.why()))?);
     Ok((first, ours))
+}
+
+/// The program of pods, as a file that can be executed.
+fn program() -> io::Result<OwnedFd> {
+    sealed(c"biv-pod-init", INIT, MemfdFlags::EXEC)
 }
 
 /// Tries whether there can be pods here, and leaves no trace; which users they would have.
@@ -117,10 +139,10 @@ pub fn probe() -> Result<Users, Error> {
         has_groups: users.has_groups(),
         network: None,
     };
-    match start(&setup, &users) {
+    match start(&setup, &users, None) {
         Err(Error::Users(_)) if matches!(users, Users::Ranges(_)) => {
             let setup = Setup { has_groups: false, ..setup };
-            greeted(start(&setup, &Users::One)?).map(|()| Users::One)
+            greeted(start(&setup, &Users::One, None)?).map(|()| Users::One)
         }
         other => greeted(other?).map(|()| users),
     }
@@ -128,11 +150,8 @@ pub fn probe() -> Result<Users, Error> {
 
 /// Waits until the first process has given the pod its names, and greets.
 fn greeted((mut first, mut line): (First, UnixStream)) -> Result<(), Error> {
-    let deadline = Instant::now() + START_PATIENCE;
     let mut greeting = [0];
-    let is_ready =
-        wait_for(line.as_fd(), PollFlags::IN, Some(deadline)).is_ok_and(|ready| !ready.is_empty());
-    match is_ready && line.read_exact(&mut greeting).is_ok() {
+    match speaks(&line) && line.read_exact(&mut greeting).is_ok() {
         true => Ok(()),
         false => Err(Error::Init(first.why())),
     }
@@ -140,11 +159,22 @@ fn greeted((mut first, mut line): (First, UnixStream)) -> Result<(), Error> {
 
 /// Whether the first process is in its namespaces, in time.
 fn has_unshared(line: &mut UnixStream) -> bool {
-    let deadline = Instant::now() + START_PATIENCE;
     let mut answer = [0];
+    speaks(line) && line.read_exact(&mut answer).is_ok() && answer == [UNSHARED]
+}
+
+/// The directory of the pod's layers, which the first process sends when it has made them, in time.
+fn layers(line: &UnixStream) -> Option<OwnedFd> {
+    let mut byte = [0];
+    let received = speaks(line).then(|| rights::receive(line, &mut byte, 1, RecvFlags::empty()));
+    let mut received = received?.ok()?;
+    received.files.pop().filter(|_| received.bytes == 1 && byte == [LAYERS])
+}
+
+/// Whether the first process says something, or has ended, in time.
+fn speaks(line: &UnixStream) -> bool {
+    let deadline = Instant::now() + START_PATIENCE;
     wait_for(line.as_fd(), PollFlags::IN, Some(deadline)).is_ok_and(|ready| !ready.is_empty())
-        && line.read_exact(&mut answer).is_ok()
-        && answer == [UNSHARED]
 }
 
 /// The other end of the pod's interface, which the first process makes and sends, in time.
@@ -182,6 +212,16 @@ impl First {
     /// The host's.
     pub fn handle(&self) -> io::Result<Handle> {
         Ok(Handle(self.process.try_clone()?))
+    }
+
+    /// What the thread that traces the pod needs of it.
+    ///
+    /// # Errors
+    ///
+    /// The host's, or it has ended.
+    pub fn traced(&self) -> io::Result<Traced> {
+        let layers = self.layers.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
+        Ok(Traced { outer: self.child.id(), layers })
     }
 
     /// Waits until it has ended; whether it has, by the deadline.
@@ -225,6 +265,47 @@ impl Drop for First {
     fn drop(&mut self) {
         self.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A pod as what is traced. The keeper reaps its outer process when nobody traces the pod any more.
+#[derive(Debug)]
+pub struct Traced {
+    outer: u32,
+    /// The directory of its layers' upper parts.
+    pub layers: OwnedFd,
+}
+
+/// Process 1 of a pod.
+#[derive(Debug)]
+pub struct Init {
+    /// Its number on the host.
+    pub number: u32,
+    /// Itself.
+    pub process: OwnedFd,
+}
+
+impl Traced {
+    /// Process 1 of the pod: the only child of the outer process, which does not reap it unseen.
+    ///
+    /// # Errors
+    ///
+    /// It has ended.
+    pub fn init(&self) -> io::Result<Init> {
+        let number = self.child()?;
+        let process = host::processes::identity::open_process(number)?;
+        // It was that one, and not another that has got its number since.
+        match self.child()? == number {
+            true => Ok(Init { number, process }),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn child(&self) -> io::Result<u32> {
+        let path = format!("/proc/{outer}/task/{outer}/children", outer = self.outer);
+        let children = std::fs::read_to_string(path)?;
+        let number = children.split_whitespace().next().and_then(|number| number.parse().ok());
+        Ok(number.ok_or(io::ErrorKind::NotFound)?)
     }
 }
 

@@ -1,0 +1,69 @@
+//! `biv pod freeze`, `thaw` and `checkpoint`.
+
+use std::os::fd::AsFd;
+
+use api::client::Client;
+use api::pod::{Checkpoint as How, Checkpointed, Inspection, Record};
+use api::{Entry, Registry};
+use serde_json::Value;
+
+use crate::cli::Format;
+use crate::cli::pod::Checkpoint;
+use crate::life::Error;
+use crate::life::for_each;
+use crate::life::snapshot::{Unfinished, must_be_free};
+use crate::print;
+
+/// `biv pod freeze`.
+pub fn freeze(names: &[String]) -> Result<(), Error> {
+    for_each::<Record>(names, |_, entry| post(entry, "/v1/pod/freeze"))
+}
+
+/// `biv pod thaw`.
+pub fn thaw(names: &[String]) -> Result<(), Error> {
+    for_each::<Record>(names, |_, entry| post(entry, "/v1/pod/thaw"))
+}
+
+fn post(entry: &Entry<Record>, path: &str) -> Result<(), Error> {
+    Client::connect(entry)?.post::<Inspection>(path, &Value::Null)?;
+    Ok(())
+}
+
+/// `biv pod checkpoint`. The keeper writes into a file that has its name only when it is whole: a pod that is to end
+/// stays frozen until then.
+pub fn checkpoint(arguments: &Checkpoint) -> Result<(), Error> {
+    let registry = Registry::of_pods()?;
+    let entry = registry.find(&arguments.name)?;
+    let path = &arguments.output;
+    must_be_free(path, arguments.force)?;
+    let unfinished = Unfinished::beside(path)?;
+    let how = How { compress: arguments.compress, stays_frozen: arguments.stop };
+    let written: Checkpointed = Client::connect(&entry)?.post_with_file(
+        "/v1/pod/checkpoint",
+        &how,
+        unfinished.file.as_fd(),
+    )?;
+    let named = unfinished.becomes(path);
+    if arguments.stop {
+        match named {
+            Ok(()) => post_kill(&entry)?,
+            // Nothing is lost: it goes on.
+            Err(error) => {
+                post(&entry, "/v1/pod/thaw")?;
+                return Err(error);
+            }
+        }
+    } else {
+        named?;
+    }
+    match arguments.format {
+        Format::Text => Ok(()),
+        Format::Json => Ok(print::json(&written)?),
+    }
+}
+
+fn post_kill(entry: &Entry<Record>) -> Result<(), Error> {
+    let kill = api::v1::Kill { signal: None };
+    Client::connect(entry)?.post::<Inspection>("/v1/pod/kill", &kill)?;
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! An image of a pod: its processes, its files, its names; and a pod made from one.
+//!
+//! What it is written from is frozen: processes, files and clocks are of one moment. The pipes to init that are the
+//! first command's standard streams are *slots*: what takes their places at the restart is init's again, another one.
+//!
+//! An image grants nothing. It is parsed and checked ([`checkpoint::check`]), its processes are made by the new pod's
+//! init in the new pod's namespaces, and its files by the superuser of the new pod, in file systems of the pod's own.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use api::pod::{Checkpoint, Checkpointed, Record};
+use checkpoint::pod::Pod;
+use checkpoint::{Compression, Error, Frozen, Given, Image, Slots, Writer};
+use host::processes::identity::descriptor_of;
+use protocol::Streams;
+use rustix::fs::{Mode, OFlags, fcntl_getfl};
+
+use crate::names::{Helper, Init, Traced, clocks};
+
+/// The names of the slots that are a command's standard streams.
+const STREAMS: [&str; 3] = ["input", "output", "errors"];
+
+/// The name of the slot that is its terminal.
+const TERMINAL: &str = "terminal";
+
+/// An image to be written.
+#[derive(Debug)]
+pub struct Write {
+    /// Where.
+    pub file: File,
+    /// How.
+    pub how: Checkpoint,
+    /// What the pod is.
+    pub record: Record,
+    /// Those of its first command.
+    pub streams: Streams,
+}
+
+/// Writes an image of a frozen pod.
+pub(crate) fn write(
+    pod: &Traced,
+    frozen: &mut Frozen,
+    write: Write,
+) -> Result<Checkpointed, String> {
+    let init = pod.init().map_err(|error| error.to_string())?;
+    let mut slots = Slots::new();
+    for (name, inode) in STREAMS.iter().zip(write.streams.pipes) {
+        let numbers = numbers(&init).map_err(|error| error.to_string())?;
+        // Init may have closed it, because the command has.
+        if let Some(number) = numbers.into_iter().find(|it| inode_of(&init, *it) == Some(inode)) {
+            let end = open(&init, number).map_err(|error| error.to_string())?;
+            slots.add(*name, &end).map_err(|error| error.to_string())?;
+        }
+    }
+    if let Some(terminal) = write.streams.terminal {
+        let master = master(&init, terminal).map_err(|error| error.to_string())?;
+        slots.add_terminal(TERMINAL, &master).map_err(|error| error.to_string())?;
+    }
+    let compression = if write.how.compress { Compression::Fast } else { Compression::None };
+    let clocks = clocks::read(init.number).map_err(|error| error.to_string())?;
+    let mut writer = Writer::new(write.file, compression);
+    let state = frozen.dump(&mut writer, &slots).map_err(|error| told(&error))?;
+    let (helper, archive) = Helper::pack(&init, &pod.layers).map_err(|error| error.to_string())?;
+    let packed = writer.put_files(archive);
+    helper.end().map_err(|why| format!("cannot write the pod's files down: {why}"))?;
+    let files = packed.map_err(|error| error.to_string())?;
+    let processes = u32::try_from(state.processes.len()).unwrap_or(u32::MAX);
+    let record = write.record;
+    let pod = Pod {
+        hostname: record.hostname,
+        command: record.command,
+        first: write.streams.process,
+        root: record.root,
+        is_writable: record.is_writable,
+        terminal: write.streams.terminal,
+        clocks,
+    };
+    let file = writer.finish_pod(state, pod).map_err(|error| error.to_string())?;
+    let file = file.metadata().map_or(0, |metadata| metadata.len());
+    Ok(Checkpointed { frozen: 0, processes, files, file })
+}
+
+/// Makes the files and processes of an image in a pod in which nobody is but init, with these streams.
+pub(crate) fn restart(pod: &Traced, image: &Image, streams: &Streams) -> Result<(), String> {
+    let init = pod.init().map_err(|_| "the pod has ended".to_owned())?;
+    let (helper, archive) =
+        Helper::unpack(&init, &pod.layers).map_err(|error| error.to_string())?;
+    // If it has gone, it says why.
+    let copied = image.copy_files(archive);
+    helper.end().map_err(|why| format!("cannot make the pod's files: {why}"))?;
+    copied.map_err(|error| error.to_string())?;
+    let mut ends: Vec<(&str, OwnedFd)> = Vec::new();
+    for (index, (name, inode)) in STREAMS.iter().zip(streams.pipes).enumerate() {
+        // Init has both ends: the command reads the first one and writes to the others.
+        let is_wanted = |end: &OwnedFd| {
+            let mode = fcntl_getfl(end).unwrap_or(OFlags::RDWR) & OFlags::ACCMODE;
+            mode == if index == 0 { OFlags::RDONLY } else { OFlags::WRONLY }
+        };
+        for number in numbers(&init).map_err(|error| error.to_string())? {
+            if inode_of(&init, number) != Some(inode) {
+                continue;
+            }
+            let end = descriptor_of(&init.process, number).map_err(|error| error.to_string())?;
+            if is_wanted(&end) {
+                ends.push((name, end));
+                break;
+            }
+        }
+    }
+    if let Some(terminal) = streams.terminal {
+        let master = master(&init, terminal).map_err(|error| error.to_string())?;
+        ends.push((TERMINAL, master));
+    }
+    let given: Given<'_> = ends.iter().map(|(name, end)| (*name, end.as_fd())).collect();
+    let restarted =
+        checkpoint::restart(init.number, image, &given).map_err(|error| told(&error))?;
+    restarted.go().map_err(|error| told(&error))
+}
+
+/// An error for people: a process is called what the pod calls it.
+pub(crate) fn told(error: &Error) -> String {
+    let Error::Unsupported { pid, what } = error else { return error.to_string() };
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let own = field("NSpid:").and_then(|numbers| numbers.split_whitespace().last());
+    match (field("Name:"), own) {
+        (Some(name), Some(own)) => {
+            let name = spec::shown::line(name);
+            format!("the pod cannot be checkpointed: its process {own} ({name}) {what}")
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn numbers(init: &Init) -> io::Result<Vec<u32>> {
+    let entries = std::fs::read_dir(format!("/proc/{}/fd", init.number))?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    Ok(names.filter_map(|name| name.parse().ok()).collect())
+}
+
+/// The master of a terminal, which init has.
+fn master(init: &Init, terminal: u32) -> io::Result<OwnedFd> {
+    let is_it = |number: &u32| {
+        let path = format!("/proc/{}/fdinfo/{number}", init.number);
+        let told = std::fs::read_to_string(path).unwrap_or_default();
+        let index = told.lines().find_map(|line| line.strip_prefix("tty-index:"));
+        index.and_then(|index| index.trim().parse().ok()) == Some(terminal)
+    };
+    let number = numbers(init)?.into_iter().find(is_it).ok_or(io::ErrorKind::NotFound)?;
+    descriptor_of(&init.process, number)
+}
+
+/// The inode of a pipe that is a descriptor of init's.
+fn inode_of(init: &Init, number: u32) -> Option<u64> {
+    let link = std::fs::read_link(format!("/proc/{}/fd/{number}", init.number)).ok()?;
+    link.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// A pipe of init's, which is not held open by this.
+fn open(init: &Init, number: u32) -> rustix::io::Result<OwnedFd> {
+    let path = format!("/proc/{}/fd/{number}", init.number);
+    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Reads an image for a pod.
+///
+/// # Errors
+///
+/// It is none.
+pub(crate) fn read(file: File) -> Result<Image, Error> {
+    let image = Image::open(file)?;
+    match image.pod() {
+        Some(_) => Ok(image),
+        None => Err(Error::Image("it is not that of a pod".to_owned())),
+    }
+}

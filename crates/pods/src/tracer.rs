@@ -1,0 +1,199 @@
+//! The thread that traces a pod's processes: it freezes them, writes them down, and makes them again.
+//!
+//! Whoever traces a process must be one thread from the beginning to the end (ptrace(2)), so this one has all that is
+//! frozen, and the thread that serves requests asks it. It is asked one thing at a time.
+//!
+//! A frozen process that is killed ends only when its tracer has heard of it. So whoever ends the pod has this thread
+//! let go first ([`Tracer::let_go`]).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Instant;
+
+use api::pod::Checkpointed;
+use checkpoint::{Frozen, Image, freeze_children};
+use protocol::Streams;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::image::{self, Write};
+use crate::names::Traced;
+
+/// What the thread is to do.
+#[derive(Debug)]
+pub enum Ask {
+    /// Stop all processes.
+    Freeze,
+    /// Let them go on.
+    Thaw,
+    /// Write an image of the pod.
+    Write(Box<Write>),
+    /// Make the processes of an image.
+    Restart(Box<Restart>),
+}
+
+/// Processes to be made again.
+#[derive(Debug)]
+pub struct Restart {
+    /// Of this image.
+    pub image: Image,
+    /// Those that wait for the first command.
+    pub streams: Streams,
+}
+
+/// What has been done.
+#[derive(Debug)]
+pub enum Done {
+    /// All have stopped.
+    Frozen,
+    /// They go on.
+    Thawed,
+    /// The image is written; whether the processes are still stopped.
+    Written(Checkpointed, bool),
+    /// They run.
+    Restarted,
+}
+
+/// The thread, as the one that serves requests knows it.
+#[derive(Debug)]
+pub struct Tracer {
+    asks: Sender<Ask>,
+    outcomes: Receiver<Result<Done, String>>,
+    /// An eventfd that becomes readable when something has been done.
+    completion: Arc<OwnedFd>,
+    is_busy: bool,
+    is_frozen: bool,
+}
+
+impl Tracer {
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn start(pod: Traced) -> io::Result<Tracer> {
+        let completion = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let ((asks, asked), (told, outcomes)) = (mpsc::channel::<Ask>(), mpsc::channel());
+        let bell = Arc::clone(&completion);
+        std::thread::Builder::new().name("tracer".into()).spawn(move || {
+            let mut tracing = Tracing { pod, frozen: None };
+            for ask in asked {
+                if told.send(tracing.obey(ask)).is_err() {
+                    return;
+                }
+                // The counter has room.
+                let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
+            }
+        })?;
+        Ok(Tracer { asks, outcomes, completion, is_busy: false, is_frozen: false })
+    }
+
+    /// Whether it has not done yet what it was asked.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// Whether the processes are stopped.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.is_frozen
+    }
+
+    /// Asks it.
+    pub fn ask(&mut self, ask: Ask) {
+        // The thread ends with the process.
+        self.is_busy = self.asks.send(ask).is_ok();
+    }
+
+    /// What can be read when something has been done.
+    #[must_use]
+    pub fn completion(&self) -> BorrowedFd<'_> {
+        self.completion.as_fd()
+    }
+
+    /// What has come of what it was asked, if it is done.
+    pub fn outcome(&mut self) -> Option<Result<Done, String>> {
+        let mut count = [0; 8];
+        // It may have been read.
+        let _ = rustix::io::read(&self.completion, &mut count);
+        let outcome = self.outcomes.try_recv().ok()?;
+        self.is_busy = false;
+        match outcome {
+            Ok(Done::Frozen) => self.is_frozen = true,
+            Ok(Done::Thawed | Done::Restarted) => self.is_frozen = false,
+            Ok(Done::Written(_, is_frozen)) => self.is_frozen = is_frozen,
+            Err(_) => {}
+        }
+        Some(outcome)
+    }
+
+    /// What has it let go of the processes, for another thread.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle(self.asks.clone())
+    }
+}
+
+/// See [`Tracer::handle`].
+#[derive(Debug)]
+pub struct Handle(Sender<Ask>);
+
+impl Handle {
+    /// Has it let go, when it has done what it does.
+    pub fn let_go(&self) {
+        let _ = self.0.send(Ask::Thaw);
+    }
+}
+
+/// What the thread has.
+struct Tracing {
+    pod: Traced,
+    frozen: Option<Frozen>,
+}
+
+impl Tracing {
+    fn obey(&mut self, ask: Ask) -> Result<Done, String> {
+        match ask {
+            Ask::Freeze => self.freeze().map(|_| Done::Frozen),
+            Ask::Thaw => {
+                self.frozen = None;
+                Ok(Done::Thawed)
+            }
+            Ask::Write(write) => self.write(*write),
+            Ask::Restart(restart) => {
+                image::restart(&self.pod, &restart.image, &restart.streams)?;
+                Ok(Done::Restarted)
+            }
+        }
+    }
+
+    fn freeze(&mut self) -> Result<&mut Frozen, String> {
+        let frozen = match self.frozen.take() {
+            Some(frozen) => frozen,
+            None => {
+                let init = self.pod.init().map_err(|_| "the pod has ended".to_owned())?;
+                freeze_children(init.number).map_err(|error| image::told(&error))?
+            }
+        };
+        Ok(self.frozen.insert(frozen))
+    }
+
+    fn write(&mut self, write: Write) -> Result<Done, String> {
+        let was_frozen = self.frozen.is_some();
+        let (began, how) = (Instant::now(), write.how);
+        self.freeze()?;
+        let frozen = self.frozen.as_mut().ok_or("nothing is frozen")?;
+        let written = image::write(&self.pod, frozen, write);
+        if !(was_frozen || (how.stays_frozen && written.is_ok())) {
+            self.frozen = None;
+        }
+        let mut written = written?;
+        let is_frozen = self.frozen.is_some();
+        if !is_frozen {
+            written.frozen = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        }
+        Ok(Done::Written(written, is_frozen))
+    }
+}

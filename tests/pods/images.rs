@@ -1,0 +1,297 @@
+//! Frozen, written into a file, and gone on with.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use whole_machine::text;
+use whole_machine::waiting::wait_for;
+
+use crate::place::{Place, end_of, start};
+
+/// Counts, and says so.
+const COUNTS: &str = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.05; done";
+
+fn logged(place: &Place, name: &str) -> Vec<u64> {
+    let log = text(&place.output(&["logs", name]).stdout);
+    log.lines().map(|line| line.parse().expect("it counts")).collect()
+}
+
+/// Waits until a pod that counts has come on.
+fn wait_for_more(place: &Place, name: &str) {
+    let before = logged(place, name).len();
+    wait_for("it goes on", || logged(place, name).len() > before);
+}
+
+fn path(place: &Place, name: &str) -> String {
+    place.path.join(name).display().to_string()
+}
+
+#[test]
+fn a_frozen_pod_does_nothing_until_it_thaws() {
+    let Some(place) = Place::new() else { return };
+    place.detach("web", COUNTS);
+    wait_for_more(&place, "web");
+    place.says(&["freeze", "web"]);
+    assert_eq!(place.state("web").as_deref(), Some("frozen"));
+    // What it had written may be on its way yet.
+    let mut before = logged(&place, "web");
+    wait_for("the rest is in the log", || {
+        std::thread::sleep(Duration::from_millis(200));
+        std::mem::replace(&mut before, logged(&place, "web")) == before
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(logged(&place, "web"), before);
+    place.says(&["freeze", "web"]);
+    let complaint = place.complains(&["exec", "web", "true"]);
+    assert!(
+        complaint.contains("it is frozen") && complaint.contains("biv pod thaw"),
+        "{complaint}"
+    );
+    place.says(&["thaw", "web"]);
+    assert_eq!(place.state("web").as_deref(), Some("running"));
+    wait_for_more(&place, "web");
+    place.says(&["thaw", "web"]);
+    assert_eq!(place.exec("web", "echo here"), "here\n");
+    // A frozen one can be ended, by whatever verb.
+    place.says(&["freeze", "web"]);
+    place.says(&["rm", "--force", "web"]);
+    assert_eq!(place.left(), Vec::<String>::new());
+    assert!(place.complains(&["freeze", "web"]).contains("no pod web"));
+}
+
+#[test]
+fn a_pod_goes_on_from_its_image() {
+    let Some(place) = Place::new() else { return };
+    let image = path(&place, "web.pod");
+    let script = format!(
+        "echo kept >/tmp/kept; ln /tmp/kept /tmp/other; mkdir -p /etc/biv-new;\n\
+         chmod 711 /etc/biv-new; rm -f /etc/hostname; ln -s kept /tmp/link; {COUNTS}"
+    );
+    place.detach("web", &script);
+    wait_for_more(&place, "web");
+    let facts = "cat /tmp/kept; stat -c %h /tmp/other; readlink /tmp/link; \
+                 stat -c %a /etc/biv-new; ls /etc/hostname 2>/dev/null; hostname; \
+                 cut -d' ' -f1,2,4,5,6 /proc/3/stat";
+    let before = place.exec("web", facts);
+    assert!(before.ends_with("3 (sh) 1 3 1\n"), "{before}");
+    let report = place.says(&["checkpoint", "-o", &image, "--format", "json", "web"]);
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert!(
+        report["processes"].as_u64() >= Some(1) && report["file"].as_u64() > Some(4096),
+        "{report}"
+    );
+    wait_for_more(&place, "web");
+    let counted = *logged(&place, "web").last().expect("it counts");
+    place.says(&["rm", "--force", "web"]);
+
+    // Two of them beside each other, with the same names inside.
+    for name in ["web", "twin"] {
+        assert_eq!(place.says(&["restart", "-d", "--name", name, &image]), format!("{name}\n"));
+    }
+    for name in ["web", "twin"] {
+        wait_for_more(&place, name);
+        let counts = logged(&place, name);
+        let first = counts[0];
+        assert!(first > 1 && first <= counted + 1, "{first} after {counted}");
+        assert!(counts.windows(2).all(|two| two[1] == two[0] + 1), "{counts:?}");
+        let after = place.exec(name, facts);
+        assert_eq!(after, before, "{name}");
+        let inspected: Value = serde_json::from_str(&place.says(&["inspect", name])).expect("JSON");
+        assert_eq!(inspected[0]["record"]["hostname"], "web");
+    }
+    // Again, from one that was restarted; and it ends as it would have.
+    let again = path(&place, "again.pod");
+    place.says(&["checkpoint", "--stop", "--compress", "-o", &again, "twin"]);
+    wait_for("it has ended", || place.state("twin").as_deref() == Some("ended (137)"));
+    place.says(&["rm", "twin"]);
+    place.says(&["restart", "-d", "--name", "twin", "--hostname", "other", &again]);
+    wait_for_more(&place, "twin");
+    assert_eq!(place.exec("twin", "hostname; cat /tmp/kept"), "other\nkept\n");
+    place.says(&["stop", "twin"]);
+    assert_eq!(place.state("twin").as_deref(), Some("ended (143)"));
+}
+
+#[test]
+fn streams_lead_to_whoever_restarts() {
+    let Some(place) = Place::new() else { return };
+    let image = path(&place, "cat.pod");
+    let script = "read a; echo one $a; read b; echo two $b >&2; cat; exit 7";
+    let mut child = start(place.command(&["run", "--name", "cat", "-i", "--", "sh", "-c", script]));
+    let (mut input, mut output) =
+        (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    input.write_all(b"first\n").expect("it reads");
+    let mut said = [0; 10];
+    output.read_exact(&mut said).expect("it answers");
+    assert_eq!(&said, b"one first\n");
+    place.says(&["checkpoint", "--stop", "-o", &image, "cat"]);
+    drop((input, output));
+    assert_eq!(end_of(child).status.code(), Some(137));
+    for _ in 0..2 {
+        let mut child = start(place.command(&["restart", "-i", &image]));
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(b"second\nthird\n").expect("it reads");
+        drop(input);
+        let output = end_of(child);
+        assert_eq!(output.status.code(), Some(7), "{output:?}");
+        assert_eq!(
+            (text(&output.stdout), text(&output.stderr)),
+            ("third\n".into(), "two second\n".into())
+        );
+    }
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn clocks_of_a_pod_go_on() {
+    let Some(place) = Place::new() else { return };
+    let image = path(&place, "clock.pod");
+    place.detach("clock", "while :; do cut -d' ' -f1 /proc/uptime; sleep 0.05; done");
+    let last = |name: &str| {
+        let log = text(&place.output(&["logs", name]).stdout);
+        log.lines().next_back().and_then(|line| line.parse::<f64>().ok())
+    };
+    wait_for("it says something", || last("clock").is_some());
+    place.says(&["checkpoint", "--stop", "-o", &image, "clock"]);
+    let before = last("clock").expect("it has said something");
+    std::thread::sleep(Duration::from_secs(2));
+    let began = Instant::now();
+    place.says(&["restart", "-d", "--name", "later", &image]);
+    wait_for("it says something", || last("later").is_some());
+    let log = text(&place.output(&["logs", "later"]).stdout);
+    let first: f64 = log.lines().next().and_then(|line| line.parse().ok()).expect("a number");
+    // It was not there for two seconds, and does not know.
+    let passed = first - before;
+    assert!(passed >= 0.0 && passed < 1.0 + began.elapsed().as_secs_f64(), "{passed}");
+}
+
+#[test]
+fn what_cannot_be_written_down_is_named_and_goes_on() {
+    let Some(place) = Place::new() else { return };
+    let image = path(&place, "web.pod");
+    place.detach("web", COUNTS);
+    wait_for_more(&place, "web");
+    let mut command = start(place.command(&["exec", "-i", "web", "cat"]));
+    let (mut input, mut output) =
+        (command.stdin.take().expect("a pipe"), command.stdout.take().expect("a pipe"));
+    input.write_all(b"x").expect("it reads");
+    output.read_exact(&mut [0]).expect("it runs");
+    let complaint = place.complains(&["checkpoint", "-o", &image, "web"]);
+    assert!(complaint.contains("commands of `biv pod exec` run in it"), "{complaint}");
+    drop((input, output));
+    assert!(end_of(command).status.success());
+    wait_for("its command has ended", || {
+        let output = place.output(&["checkpoint", "--force", "-o", &image, "web"]);
+        let said = text(&output.stderr);
+        assert!(said.is_empty() || said.contains("commands of `biv pod exec`"), "{said}");
+        output.status.success()
+    });
+    wait_for_more(&place, "web");
+    // What is there is not lost.
+    let complaint = place.complains(&["checkpoint", "-o", &image, "web"]);
+    assert!(complaint.contains("--force"), "{complaint}");
+    let complaint = place.complains(&["checkpoint", "-o", "/no/such/place", "web"]);
+    assert!(complaint.contains("cannot write /no/such/place"), "{complaint}");
+    // With a file of a system call that nobody can write down.
+    place.detach("odd", "exec 9</proc/self/ns/uts; echo open; while :; do sleep 1; done");
+    wait_for("it has it open", || place.output(&["logs", "odd"]).stdout == b"open\n");
+    let odd = path(&place, "odd.pod");
+    let complaint = place.complains(&["checkpoint", "-o", &odd, "odd"]);
+    assert!(complaint.contains("(sh) has uts:"), "{complaint}");
+    assert_eq!(place.state("odd").as_deref(), Some("running"));
+    assert!(!Path::new(&odd).exists());
+    let left: Vec<_> = fs::read_dir(&place.path).expect("it is there").flatten().collect();
+    assert!(
+        left.iter().all(|entry| !entry.file_name().to_string_lossy().starts_with('.')),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn a_file_that_is_no_image_makes_no_pod() {
+    let Some(place) = Place::new() else { return };
+    let image = path(&place, "web.pod");
+    place.detach("web", COUNTS);
+    wait_for_more(&place, "web");
+    place.says(&["checkpoint", "-o", &image, "web"]);
+    place.says(&["rm", "-f", "web"]);
+    let whole = fs::read(&image).expect("it is there");
+    let bad = path(&place, "bad.pod");
+    let check = |bytes: &[u8], why: &str| {
+        fs::write(&bad, bytes).expect("there is room");
+        for detach in [&[][..], &["-d"]] {
+            let complaint = place.complains(&[&["restart"], detach, &[&bad]].concat());
+            assert!(complaint.contains(why), "{why}: {complaint}");
+        }
+        assert_eq!(place.left(), Vec::<String>::new(), "{why}");
+    };
+    check(b"", "it is too short");
+    check(&[b'x'; 8192], "it is no image of a pod");
+    check(&whole[..whole.len() / 2], "its description is not in it");
+    let mut other = whole.clone();
+    other[7] = 9;
+    check(&other, "its version is 9");
+    let mut damaged = whole.clone();
+    // The first page of all.
+    damaged[4096] ^= 1;
+    check(&damaged, "are damaged");
+    let complaint = place.complains(&["restart", "/no/such.pod"]);
+    assert!(complaint.contains("cannot restart /no/such.pod"), "{complaint}");
+    // It can be read by its owner only.
+    assert_eq!(fs::metadata(&image).expect("it is there").mode() & 0o777, 0o600);
+}
+
+#[test]
+fn the_root_is_what_the_command_line_says() {
+    let Some(place) = Place::new() else { return };
+    let Ok(busybox) = fs::read("/bin/busybox") else {
+        println!("skipped: there is no /bin/busybox");
+        return;
+    };
+    let root = place.path.join("root");
+    for directory in ["bin", "dev", "proc", "tmp", "run", "sys"] {
+        fs::create_dir_all(root.join(directory)).expect("there is room");
+    }
+    fs::write(root.join("bin/busybox"), busybox).expect("there is room");
+    fs::set_permissions(root.join("bin/busybox"), fs::Permissions::from_mode(0o755)).expect("ours");
+    // Root's pods have users that own nothing here: they make and remove what is in the root itself only.
+    fs::write(root.join("old"), "old").expect("there is room");
+    let root = root.display().to_string();
+    let image = path(&place, "small.pod");
+    let script = format!(
+        "b=/bin/busybox; $b rm -f /old; echo new >/new; {}",
+        COUNTS.replace("sleep", "$b sleep")
+    );
+    let said = place.says(&[
+        "run",
+        "-d",
+        "--name",
+        "small",
+        "--root",
+        &root,
+        "--",
+        "/bin/busybox",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    assert_eq!(said, "small\n");
+    wait_for_more(&place, "small");
+    place.says(&["checkpoint", "--stop", "-o", &image, "small"]);
+    let complaint = place.complains(&["restart", &image]);
+    assert!(
+        complaint.contains(&format!("its root was {root}; say with --root DIR")),
+        "{complaint}"
+    );
+    place.says(&["restart", "-d", "--name", "again", "--root", &root, &image]);
+    wait_for_more(&place, "again");
+    let shell = |script: &str| place.says(&["exec", "again", "/bin/busybox", "sh", "-c", script]);
+    assert_eq!(
+        shell("/bin/busybox cat /new; /bin/busybox ls / | /bin/busybox grep -e old -e new"),
+        "new\nnew\n"
+    );
+    assert_eq!(fs::read_to_string(Path::new(&root).join("old")).expect("it is there"), "old");
+}
