@@ -299,6 +299,12 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/pods.md",
+        begins: "biv pod run -d --name here",
+        lines: &[("biv pod ps", Shows("there"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/pods.md",
         begins: "biv pod run -d --name counter",
         lines: &[("pod freeze counter; biv pod ps", Shows("frozen"))],
         ..PLAIN

@@ -40,6 +40,7 @@ pub mod lifeline;
 pub mod limits;
 pub mod memory;
 pub mod message;
+pub mod nameless;
 pub mod peer;
 pub mod poll;
 pub mod privileges;

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use api::pod::{Checkpoint, Checkpointed, Record};
 use checkpoint::pod::Pod;
-use checkpoint::{Compression, Error, Frozen, Given, Image, Slots, Writer};
+use checkpoint::{Compression, Error, Frozen, Given, Image, Restarted, Slots, Writer};
 use host::processes::identity::descriptor_of;
 use protocol::Streams;
 use rustix::fs::{Mode, OFlags, fcntl_getfl};
@@ -44,28 +44,28 @@ pub(crate) fn write(
     frozen: &mut Frozen,
     write: Write,
 ) -> Result<Checkpointed, String> {
-    let init = pod.init().map_err(|error| error.to_string())?;
+    let init = pod.init().map_err(words)?;
     let mut slots = Slots::new();
     for (name, inode) in STREAMS.iter().zip(write.streams.pipes) {
-        let numbers = numbers(&init).map_err(|error| error.to_string())?;
+        let numbers = numbers(&init).map_err(words)?;
         // Init may have closed it, because the command has.
         if let Some(number) = numbers.into_iter().find(|it| inode_of(&init, *it) == Some(inode)) {
-            let end = open(&init, number).map_err(|error| error.to_string())?;
-            slots.add(*name, &end).map_err(|error| error.to_string())?;
+            let end = open(&init, number).map_err(words)?;
+            slots.add(*name, &end).map_err(words)?;
         }
     }
     if let Some(terminal) = write.streams.terminal {
-        let master = master(&init, terminal).map_err(|error| error.to_string())?;
-        slots.add_terminal(TERMINAL, &master).map_err(|error| error.to_string())?;
+        let master = master(&init, terminal).map_err(words)?;
+        slots.add_terminal(TERMINAL, &master).map_err(words)?;
     }
     let compression = if write.how.compress { Compression::Fast } else { Compression::None };
-    let clocks = clocks::read(init.number).map_err(|error| error.to_string())?;
+    let clocks = clocks::read(init.number).map_err(words)?;
     let mut writer = Writer::new(write.file, compression);
     let state = frozen.dump(&mut writer, &slots).map_err(|error| told(&error))?;
-    let (helper, archive) = Helper::pack(&init, &pod.layers).map_err(|error| error.to_string())?;
+    let (helper, archive) = Helper::pack(&init, &pod.layers).map_err(words)?;
     let packed = writer.put_files(archive);
     helper.end().map_err(|why| format!("cannot write the pod's files down: {why}"))?;
-    let files = packed.map_err(|error| error.to_string())?;
+    let files = packed.map_err(words)?;
     let processes = u32::try_from(state.processes.len()).unwrap_or(u32::MAX);
     let record = write.record;
     let pod = Pod {
@@ -77,20 +77,20 @@ pub(crate) fn write(
         terminal: write.streams.terminal,
         clocks,
     };
-    let file = writer.finish_pod(state, pod).map_err(|error| error.to_string())?;
+    let file = writer.finish_pod(state, pod).map_err(words)?;
     let file = file.metadata().map_or(0, |metadata| metadata.len());
     Ok(Checkpointed { frozen: 0, processes, files, file })
 }
 
-/// Makes the files and processes of an image in a pod in which nobody is but init, with these streams.
-pub(crate) fn restart(pod: &Traced, image: &Image, streams: &Streams) -> Result<(), String> {
+/// Makes the files and processes of an image in a pod in which nobody is but init, with these streams. They do not
+/// run.
+pub(crate) fn restart(pod: &Traced, image: &Image, streams: &Streams) -> Result<Restarted, String> {
     let init = pod.init().map_err(|_| "the pod has ended".to_owned())?;
-    let (helper, archive) =
-        Helper::unpack(&init, &pod.layers).map_err(|error| error.to_string())?;
+    let (helper, archive) = Helper::unpack(&init, &pod.layers).map_err(words)?;
     // If it has gone, it says why.
     let copied = image.copy_files(archive);
     helper.end().map_err(|why| format!("cannot make the pod's files: {why}"))?;
-    copied.map_err(|error| error.to_string())?;
+    copied.map_err(words)?;
     let mut ends: Vec<(&str, OwnedFd)> = Vec::new();
     for (index, (name, inode)) in STREAMS.iter().zip(streams.pipes).enumerate() {
         // Init has both ends: the command reads the first one and writes to the others.
@@ -98,11 +98,11 @@ pub(crate) fn restart(pod: &Traced, image: &Image, streams: &Streams) -> Result<
             let mode = fcntl_getfl(end).unwrap_or(OFlags::RDWR) & OFlags::ACCMODE;
             mode == if index == 0 { OFlags::RDONLY } else { OFlags::WRONLY }
         };
-        for number in numbers(&init).map_err(|error| error.to_string())? {
+        for number in numbers(&init).map_err(words)? {
             if inode_of(&init, number) != Some(inode) {
                 continue;
             }
-            let end = descriptor_of(&init.process, number).map_err(|error| error.to_string())?;
+            let end = descriptor_of(&init.process, number).map_err(words)?;
             if is_wanted(&end) {
                 ends.push((name, end));
                 break;
@@ -110,16 +110,19 @@ pub(crate) fn restart(pod: &Traced, image: &Image, streams: &Streams) -> Result<
         }
     }
     if let Some(terminal) = streams.terminal {
-        let master = master(&init, terminal).map_err(|error| error.to_string())?;
+        let master = master(&init, terminal).map_err(words)?;
         ends.push((TERMINAL, master));
     }
     let given: Given<'_> = ends.iter().map(|(name, end)| (*name, end.as_fd())).collect();
-    let restarted =
-        checkpoint::restart(init.number, image, &given).map_err(|error| told(&error))?;
-    restarted.go().map_err(|error| told(&error))
+    checkpoint::restart(init.number, image, &given).map_err(|error| told(&error))
 }
 
-/// An error for people: a process is called what the pod calls it.
+/// An error for people.
+fn words(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// The same, if it may be about a process, which is called what the pod calls it.
 pub(crate) fn told(error: &Error) -> String {
     let Error::Unsupported { pid, what } = error else { return error.to_string() };
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -18,6 +18,7 @@ use std::time::Instant;
 use api::registry::{self, Claim};
 use api::{Ended, Name, Registry, Written, files, log, pod, record, status};
 use checkpoint::Image;
+use host::processes::identity::open_process;
 use hub::Hub;
 use locks::Unpoisoned;
 use pod_protocol::Setup;
@@ -202,6 +203,7 @@ impl Kept {
         line: Line,
         first: &First,
         image: Option<Image>,
+        spec: &PodSpec,
         link: Option<Link>,
     ) -> io::Result<(Line, Trouble, tracer::Handle)> {
         let trouble = Trouble::default();
@@ -219,6 +221,8 @@ impl Kept {
             link,
             tracer,
             image,
+            stays_frozen: spec.frozen,
+            guard: spec.guard.map(open_process).transpose()?,
             trouble: Arc::clone(&trouble),
             is_restarting: false,
             asked: None,
@@ -285,7 +289,7 @@ fn keep(
     let (mut first, line) = start(setup, &users, clocks)?;
     let (mut uplink, link) = connect(spec, ports, &mut first)?.unzip();
     let has_started = Arc::new(OnceLock::new());
-    let (ours, trouble, tracer) = kept.serve(Line::of(line)?, &first, image, link)?;
+    let (ours, trouble, tracer) = kept.serve(Line::of(line)?, &first, image, spec, link)?;
     let mut link = Channel::new(ours, &order)?.with_trouble(trouble);
     let going_on = child.map(|child| kept.going_on(child, spec.detached && !spec.remove));
     let (going_on, noted) = (going_on.transpose()?, Arc::clone(&has_started));

@@ -1,7 +1,7 @@
 //! The thread that serves a pod's control socket and its hub: one loop, which polls everything.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
 use api::http::Response;
@@ -39,6 +39,10 @@ pub struct Server {
     pub image: Option<Image>,
     /// Where it is said why there is no pod.
     pub trouble: Trouble,
+    /// They are not to run yet.
+    pub stays_frozen: bool,
+    /// Who is to have them run (pidfd): the pod ends with it until then.
+    pub guard: Option<OwnedFd>,
     /// The tracer makes the processes of an image.
     pub is_restarting: bool,
     /// Who has asked for what the tracer does, and whether the pod was frozen then.
@@ -59,6 +63,7 @@ enum Source {
     Hub(hub::Place),
     Network,
     Tracer,
+    Guard,
 }
 
 impl Server {
@@ -79,6 +84,9 @@ impl Server {
                 self.hear_tracer(&mut connections);
             }
             self.restart();
+            if ready.contains(&Source::Guard) && self.guard.take().is_some() {
+                self.first.kill();
+            }
             // Those that become something else leave a gap behind them.
             for source in ready.iter().rev() {
                 if let Source::Client(place) = source {
@@ -111,6 +119,9 @@ impl Server {
         }
         for (place, descriptor, flags) in self.hub.watched() {
             poller.register(Source::Hub(place), descriptor, flags);
+        }
+        if let Some(guard) = &self.guard {
+            poller.register(Source::Guard, guard.as_fd(), PollFlags::IN);
         }
         poller.register(Source::Tracer, self.tracer.completion(), PollFlags::IN);
         poller.wait(connections.deadline()).ok()?;
@@ -180,7 +191,8 @@ impl Server {
             && let Some(image) = self.image.take()
         {
             self.is_restarting = true;
-            self.tracer.ask(Ask::Restart(Box::new(Restart { image, streams })));
+            let stays_frozen = self.stays_frozen;
+            self.tracer.ask(Ask::Restart(Box::new(Restart { image, streams, stays_frozen })));
         }
     }
 
@@ -198,6 +210,9 @@ impl Server {
                     self.first.kill();
                 }
             };
+        }
+        if matches!(outcome, Ok(Done::Thawed)) {
+            self.guard = None;
         }
         let Some((client, was_frozen)) = self.asked.take() else { return };
         let stays_frozen = matches!(outcome, Ok(Done::Written(_, true)));

@@ -41,6 +41,10 @@ pub struct PodSpec {
     pub network: Option<Network>,
     /// The image that it is to go on from.
     pub image: Option<PathBuf>,
+    /// Its processes stay frozen then.
+    pub frozen: bool,
+    /// The process with which it ends as long as they do.
+    pub guard: Option<u32>,
     /// How long it may run.
     pub timeout: Option<Duration>,
 }

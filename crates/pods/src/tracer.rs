@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
 use api::pod::Checkpointed;
-use checkpoint::{Frozen, Image, freeze_children};
+use checkpoint::{Frozen, Image, Restarted, freeze_children};
 use protocol::Streams;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -31,6 +31,8 @@ pub enum Ask {
     Write(Box<Write>),
     /// Make the processes of an image.
     Restart(Box<Restart>),
+    /// Have nothing to do with any process any more.
+    LetGo,
 }
 
 /// Processes to be made again.
@@ -40,6 +42,8 @@ pub struct Restart {
     pub image: Image,
     /// Those that wait for the first command.
     pub streams: Streams,
+    /// They are not to run yet.
+    pub stays_frozen: bool,
 }
 
 /// What has been done.
@@ -51,8 +55,8 @@ pub enum Done {
     Thawed,
     /// The image is written; whether the processes are still stopped.
     Written(Checkpointed, bool),
-    /// They run.
-    Restarted,
+    /// They are there; whether they are stopped.
+    Restarted(bool),
 }
 
 /// The thread, as the one that serves requests knows it.
@@ -77,7 +81,7 @@ impl Tracer {
         let ((asks, asked), (told, outcomes)) = (mpsc::channel::<Ask>(), mpsc::channel());
         let bell = Arc::clone(&completion);
         std::thread::Builder::new().name("tracer".into()).spawn(move || {
-            let mut tracing = Tracing { pod, frozen: None };
+            let mut tracing = Tracing { pod, frozen: None, restarted: None };
             for ask in asked {
                 if told.send(tracing.obey(ask)).is_err() {
                     return;
@@ -122,8 +126,10 @@ impl Tracer {
         self.is_busy = false;
         match outcome {
             Ok(Done::Frozen) => self.is_frozen = true,
-            Ok(Done::Thawed | Done::Restarted) => self.is_frozen = false,
-            Ok(Done::Written(_, is_frozen)) => self.is_frozen = is_frozen,
+            Ok(Done::Thawed) => self.is_frozen = false,
+            Ok(Done::Written(_, is_frozen) | Done::Restarted(is_frozen)) => {
+                self.is_frozen = is_frozen;
+            }
             Err(_) => {}
         }
         Some(outcome)
@@ -143,7 +149,7 @@ pub struct Handle(Sender<Ask>);
 impl Handle {
     /// Has it let go, when it has done what it does.
     pub fn let_go(&self) {
-        let _ = self.0.send(Ask::Thaw);
+        let _ = self.0.send(Ask::LetGo);
     }
 }
 
@@ -151,20 +157,35 @@ impl Handle {
 struct Tracing {
     pod: Traced,
     frozen: Option<Frozen>,
+    /// Processes that have been made and have not run yet.
+    restarted: Option<Restarted>,
 }
 
 impl Tracing {
     fn obey(&mut self, ask: Ask) -> Result<Done, String> {
         match ask {
+            Ask::Freeze if self.restarted.is_some() => Ok(Done::Frozen),
             Ask::Freeze => self.freeze().map(|_| Done::Frozen),
             Ask::Thaw => {
                 self.frozen = None;
+                self.restarted.take().map_or(Ok(()), go)?;
                 Ok(Done::Thawed)
+            }
+            Ask::Write(_) if self.restarted.is_some() => {
+                Err("it has not run yet since it was restarted".to_owned())
             }
             Ask::Write(write) => self.write(*write),
             Ask::Restart(restart) => {
-                image::restart(&self.pod, &restart.image, &restart.streams)?;
-                Ok(Done::Restarted)
+                let restarted = image::restart(&self.pod, &restart.image, &restart.streams)?;
+                match restart.stays_frozen {
+                    true => self.restarted = Some(restarted),
+                    false => go(restarted)?,
+                }
+                Ok(Done::Restarted(restart.stays_frozen))
+            }
+            Ask::LetGo => {
+                (self.frozen, self.restarted) = (None, None);
+                Ok(Done::Thawed)
             }
         }
     }
@@ -196,4 +217,9 @@ impl Tracing {
         }
         Ok(Done::Written(written, is_frozen))
     }
+}
+
+/// Lets processes run that have been made.
+fn go(restarted: Restarted) -> Result<(), String> {
+    restarted.go().map_err(|error| image::told(&error))
 }

@@ -54,6 +54,8 @@ pub enum PodAction {
     #[command(mut_arg("names", of_pods))]
     Kill(life::Kill),
     Checkpoint(Checkpoint),
+    Migrate(Migrate),
+    Receive(Box<Receive>),
     /// Freeze pods: stop all their processes, where they are.
     ///
     /// They do nothing until `biv pod thaw`, and do not notice but by the clock.
@@ -202,6 +204,8 @@ impl Start {
             remove: self.rm,
             network,
             image: None,
+            frozen: false,
+            guard: None,
             timeout: self.timeout,
         })
     }
@@ -259,6 +263,14 @@ pub struct Restart {
     #[command(flatten)]
     pub start: Start,
 
+    /// Leave the pod frozen, until `biv pod thaw`
+    #[arg(long)]
+    pub frozen: bool,
+
+    /// End the pod with the process PID, until it is thawed
+    #[arg(long, value_name = "PID", requires = "frozen", hide = true)]
+    pub guard: Option<u32>,
+
     /// Image of the pod
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub image: PathBuf,
@@ -271,7 +283,12 @@ impl Restart {
     ///
     /// Ports that cannot be had.
     pub fn into_spec(self) -> Result<PodSpec, String> {
-        Ok(PodSpec { image: Some(self.image), ..self.start.into_spec()? })
+        Ok(PodSpec {
+            image: Some(self.image),
+            frozen: self.frozen,
+            guard: self.guard,
+            ..self.start.into_spec()?
+        })
     }
 }
 
@@ -302,6 +319,58 @@ pub struct Checkpoint {
 
     /// Name of the pod
     pub name: String,
+}
+
+/// Move a running pod to another host, or to another place on this one, where `biv pod receive` waits for it.
+///
+/// The pod is frozen, sent, and made again over there; it runs there when all of it is there, and is removed here then.
+/// If that fails before, it goes on here. If the line is lost in the moment in between, it stays frozen here, and biv
+/// says what to do: it never runs twice.
+#[derive(Debug, Args)]
+pub struct Migrate {
+    /// Compress what is sent (Zstandard)
+    #[arg(long)]
+    pub compress: bool,
+
+    /// Name of the pod
+    pub name: String,
+
+    /// Where to: unix:PATH, a socket at which `biv pod receive` listens; or ssh:HOST, where `biv pod receive -` is run
+    #[arg(value_name = "DESTINATION")]
+    pub to: String,
+}
+
+/// Receive a pod that `biv pod migrate` sends, and have it go on here.
+#[derive(Debug, Args)]
+#[command(after_help = status::HELP)]
+pub struct Receive {
+    /// Name of the pod [default: the one that it had]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<Name>,
+
+    /// Remove the pod, with its logs, when it has ended
+    #[arg(long)]
+    pub rm: bool,
+
+    /// Use DIR as the root file system, as the pod did where it was
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub root: Option<PathBuf>,
+
+    /// Let the pod write to the directory of --root
+    #[arg(long, requires = "root")]
+    pub rw: bool,
+
+    /// Network of the pod, as of `biv pod run`
+    #[arg(long, value_name = "NETWORK")]
+    pub net: Option<String>,
+
+    /// Forward a port of the host to the pod, as of `biv pod run`
+    #[arg(short, long, value_name = "PORTS")]
+    pub publish: Vec<String>,
+
+    /// Where from: unix:PATH, a socket that is made and at which one pod is awaited; or -, the standard streams
+    #[arg(value_name = "SOURCE")]
+    pub from: String,
 }
 
 /// What Linux takes for one, and people can read.

@@ -24,7 +24,8 @@ pub fn thaw(names: &[String]) -> Result<(), Error> {
     for_each::<Record>(names, |_, entry| post(entry, "/v1/pod/thaw"))
 }
 
-fn post(entry: &Entry<Record>, path: &str) -> Result<(), Error> {
+/// Sends a request that has no body.
+pub(super) fn post(entry: &Entry<Record>, path: &str) -> Result<(), Error> {
     Client::connect(entry)?.post::<Inspection>(path, &Value::Null)?;
     Ok(())
 }
@@ -62,7 +63,8 @@ pub fn checkpoint(arguments: &Checkpoint) -> Result<(), Error> {
     }
 }
 
-fn post_kill(entry: &Entry<Record>) -> Result<(), Error> {
+/// Ends a pod.
+pub(super) fn post_kill(entry: &Entry<Record>) -> Result<(), Error> {
     let kill = api::v1::Kill { signal: None };
     Client::connect(entry)?.post::<Inspection>("/v1/pod/kill", &kill)?;
     Ok(())

@@ -12,6 +12,7 @@ use crate::cli::pod::PodAction;
 use crate::life;
 
 mod checkpoint;
+mod migrate;
 mod ps;
 
 /// The processes of this program that keep detached pods.
@@ -29,6 +30,9 @@ pub enum Error {
     /// A pod.
     #[error(transparent)]
     Pod(#[from] pods::Error),
+    /// A pod that was to move.
+    #[error(transparent)]
+    Move(#[from] migrate::Error),
     /// What is typed makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -51,6 +55,14 @@ pub fn pod(action: PodAction) -> Result<u8, Error> {
             return run(&arguments.into_spec().map_err(Error::Usage)?);
         }
         PodAction::Checkpoint(arguments) => checkpoint::checkpoint(&arguments),
+        PodAction::Migrate(arguments) => {
+            migrate::migrate(&arguments)?;
+            Ok(())
+        }
+        PodAction::Receive(arguments) => {
+            migrate::receive(&arguments)?;
+            Ok(())
+        }
         PodAction::Freeze(arguments) => checkpoint::freeze(&arguments.names),
         PodAction::Thaw(arguments) => checkpoint::thaw(&arguments.names),
         PodAction::Exec(arguments) => return Ok(life::exec::<Record>(&arguments.into())?),

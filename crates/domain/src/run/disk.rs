@@ -87,7 +87,8 @@ pub fn open(argument: &spec::Disk) -> Result<Disk, Error> {
     let extents = extents(argument, image.bytes()).map_err(failed)?;
     let image: Box<dyn Image> = match snapshot {
         true => {
-            let top = nameless().map_err(|error| failed(Reason::Snapshot(error)))?;
+            let top =
+                host::nameless::file("disk").map_err(|error| failed(Reason::Snapshot(error)))?;
             let overlay = Overlay::new(image, top);
             Box::new(overlay.map_err(|error| failed(Reason::Snapshot(error)))?)
         }
@@ -215,22 +216,6 @@ fn open_file(path: &Path, writes: bool) -> Result<File, Reason> {
         kind if kind.is_file() || kind.is_block_device() => Ok(file),
         _ => Err(Reason::Kind),
     }
-}
-
-/// A file without a name, which goes away with its last descriptor.
-fn nameless() -> io::Result<File> {
-    let directory = std::env::temp_dir();
-    let flags = rustix::fs::OFlags::TMPFILE.bits().cast_signed();
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
-    if let Ok(file) = options.clone().custom_flags(flags).open(&directory) {
-        return Ok(file);
-    }
-    // A file system without such files.
-    let path = directory.join(format!("biv-disk-{}", std::process::id()));
-    let file = options.create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
 }
 
 #[cfg(test)]

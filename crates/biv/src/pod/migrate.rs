@@ -1,0 +1,307 @@
+//! `biv pod migrate` and `biv pod receive`: a pod moves while it is frozen.
+//!
+//! | sender | receiver |
+//! | --- | --- |
+//! | freezes the pod and writes its image | |
+//! | `BIVMOVE 1 BYTES NAME`, the image | makes the pod of it, frozen |
+//! | | `READY`, or `NO` and why |
+//! | `GO`: from here on it is the receiver's | lets it run |
+//! | | `RUNS` |
+//! | ends the pod | |
+//!
+//! What rules it: *one pod runs at the most, and one is there at the least*. Before `GO` the receiver removes what it has
+//! when the line ends, and the sender lets the pod go on. After it the sender does neither by itself: its pod stays
+//! frozen until it hears `RUNS`, and if it does not, the user is told.
+//!
+//! A receiver that is killed takes along what it has until then: the keeper of a pod that has not run yet ends with it.
+//!
+//! The receiver believes nothing: what is sent is an image, which is checked as any other, and a name.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use api::client::Client;
+use api::pod::{Checkpoint, Checkpointed, Record};
+use api::{Entry, Name, Registry};
+use host::poll::{PollFlags, Poller};
+use session::Signals;
+use spec::shown;
+
+use super::checkpoint::{post, post_kill};
+use crate::cli::pod::{Migrate, Receive};
+use crate::life;
+
+/// What a sender begins with.
+const GREETING: &str = "BIVMOVE 1 ";
+/// The longest line of the conversation.
+const LINE_MAX_BYTES: u64 = 4096;
+
+/// Why a pod was not moved.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What is not particular to moving.
+    #[error(transparent)]
+    Life(#[from] life::Error),
+    /// Neither a socket nor a host.
+    #[error("{0:?} is no {1}")]
+    Place(String, &'static str),
+    /// The other side cannot be reached.
+    #[error("cannot connect to {place}: {error}")]
+    Connect {
+        /// Where.
+        place: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The line.
+    #[error("the line to the other side: {0}")]
+    Line(#[from] io::Error),
+    /// The other side says no.
+    #[error("the other side cannot have the pod: {0}")]
+    Refused(String),
+    /// It does not speak as it should.
+    #[error("the other side has gone, or is no `biv pod` of this version")]
+    Gone,
+    /// Nobody knows where the pod is.
+    #[error(
+        "the line was lost in the moment when the pod was given away; it stays frozen here. If it \
+         runs there: biv pod rm -f {0}; if not: biv pod thaw {0}"
+    )]
+    GivenAway(Name),
+}
+
+impl From<api::registry::Error> for Error {
+    fn from(error: api::registry::Error) -> Self {
+        Error::Life(error.into())
+    }
+}
+
+impl From<api::client::Error> for Error {
+    fn from(error: api::client::Error) -> Self {
+        Error::Life(error.into())
+    }
+}
+
+/// A line to the other side.
+struct Line {
+    from: BufReader<Box<dyn Read>>,
+    to: Box<dyn Write>,
+    /// What carries it.
+    carrier: Option<Child>,
+}
+
+impl Line {
+    fn over(stream: UnixStream) -> io::Result<Line> {
+        let to = Box::new(stream.try_clone()?);
+        Ok(Line { from: BufReader::new(Box::new(stream)), to, carrier: None })
+    }
+
+    fn say(&mut self, words: &str) -> io::Result<()> {
+        self.to.write_all(format!("{words}\n").as_bytes())?;
+        self.to.flush()
+    }
+
+    /// The next line; empty at the end.
+    fn hear(&mut self) -> io::Result<String> {
+        let mut line = Vec::new();
+        self.from.by_ref().take(LINE_MAX_BYTES).read_until(b'\n', &mut line)?;
+        match line.pop() {
+            Some(b'\n') => Ok(String::from_utf8_lossy(&line).into_owned()),
+            _ => Ok(String::new()),
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(carrier) = &mut self.carrier {
+            // It ends with its streams.
+            self.to = Box::new(io::sink());
+            let _ = carrier.wait();
+        }
+    }
+}
+
+/// `biv pod migrate`.
+pub fn migrate(arguments: &Migrate) -> Result<(), Error> {
+    let entry = Registry::of_pods()?.find(&arguments.name)?;
+    let mut line = connect(&arguments.to)?;
+    let file = host::nameless::file("pod")?;
+    let how = Checkpoint { compress: arguments.compress, stays_frozen: true };
+    let _: Checkpointed =
+        Client::connect(&entry)?.post_with_file("/v1/pod/checkpoint", &how, file.as_fd())?;
+    let sent = send(&mut line, &entry, file).and_then(|()| Ok(line.say("GO")?));
+    if let Err(error) = sent {
+        // Nothing has been given away.
+        post(&entry, "/v1/pod/thaw")?;
+        return Err(error);
+    }
+    match line.hear() {
+        Ok(answer) if answer == "RUNS" => Ok(post_kill(&entry)?),
+        _ => Err(Error::GivenAway(entry.name.clone())),
+    }
+}
+
+/// Sends the image, and hears that the pod is there.
+fn send(line: &mut Line, entry: &Entry<Record>, mut file: File) -> Result<(), Error> {
+    let bytes = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(0))?;
+    line.say(&format!("{GREETING}{bytes} {}", entry.name))?;
+    // Whoever does not want all of it says why.
+    let copied = io::copy(&mut file, &mut line.to).and_then(|_| line.to.flush());
+    let answer = line.hear()?;
+    if answer == "READY" {
+        return Ok(copied?);
+    }
+    match answer.strip_prefix("NO ") {
+        Some(why) => Err(Error::Refused(shown::line(why))),
+        None => Err(Error::Gone),
+    }
+}
+
+fn connect(to: &str) -> Result<Line, Error> {
+    let failed = |error| Error::Connect { place: to.to_owned(), error };
+    if let Some(path) = to.strip_prefix("unix:") {
+        return UnixStream::connect(path).and_then(Line::over).map_err(failed);
+    }
+    let no_place = || Error::Place(to.to_owned(), "destination: unix:PATH or ssh:HOST");
+    let host = to.strip_prefix("ssh:").filter(|host| !host.is_empty()).ok_or_else(no_place)?;
+    let mut command = Command::new("ssh");
+    command.args(["-T", "--", host, "biv pod receive -"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut carrier = command.spawn().map_err(failed)?;
+    let (Some(to), Some(from)) = (carrier.stdin.take(), carrier.stdout.take()) else {
+        return Err(Error::Gone);
+    };
+    Ok(Line { from: BufReader::new(Box::new(from)), to: Box::new(to), carrier: Some(carrier) })
+}
+
+/// `biv pod receive`.
+pub fn receive(arguments: &Receive) -> Result<(), Error> {
+    let mut line = match (arguments.from.as_str(), arguments.from.strip_prefix("unix:")) {
+        ("-", _) => {
+            let from: Box<dyn Read> = Box::new(io::stdin());
+            Line { from: BufReader::new(from), to: Box::new(io::stdout()), carrier: None }
+        }
+        (_, Some(path)) => match accept(Path::new(path))? {
+            Some(line) => line,
+            None => return Ok(()),
+        },
+        (from, None) => {
+            return Err(Error::Place(from.to_owned(), "source: unix:PATH or -"));
+        }
+    };
+    match take(arguments, &mut line) {
+        Ok(name) => {
+            if arguments.from != "-" {
+                println_name(&name)?;
+            }
+            Ok(())
+        }
+        Err(error) => {
+            // It may have gone.
+            let _ = line.say(&format!("NO {}", shown::line(&error.to_string())));
+            Err(error)
+        }
+    }
+}
+
+fn println_name(name: &Name) -> io::Result<()> {
+    writeln!(io::stdout(), "{name}")
+}
+
+/// The socket's name, which goes with this.
+struct Bound(PathBuf);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Waits for one connection of this user's; none if that is interrupted.
+fn accept(path: &Path) -> Result<Option<Line>, Error> {
+    let failed = |error| Error::Connect { place: path.display().to_string(), error };
+    let mut signals = Signals::block()?;
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    let _bound = Bound(path.to_owned());
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    loop {
+        let mut poller = Poller::new();
+        poller.register(true, listener.as_fd(), PollFlags::IN);
+        poller.register(false, signals.as_fd(), PollFlags::IN);
+        poller.wait(None)?;
+        if poller.ready().any(|(is_listener, _)| !is_listener) && signals.take()?.is_some() {
+            return Ok(None);
+        }
+        let (stream, _) = listener.accept().map_err(failed)?;
+        if host::peer::is_of(&stream, rustix::process::geteuid()) {
+            return Ok(Some(Line::over(stream)?));
+        }
+    }
+}
+
+/// Takes a pod, whose name it returns.
+fn take(arguments: &Receive, line: &mut Line) -> Result<Name, Error> {
+    let greeting = line.hear()?;
+    let rest = greeting.strip_prefix(GREETING).and_then(|rest| rest.split_once(' '));
+    let (bytes, name) = rest.ok_or(Error::Gone)?;
+    let bytes: u64 = bytes.parse().map_err(|_| Error::Gone)?;
+    let name: Name = name.parse().map_err(|_| Error::Gone)?;
+    let name = arguments.name.clone().unwrap_or(name);
+    let mut file = host::nameless::file("pod")?;
+    if io::copy(&mut line.from.by_ref().take(bytes), &mut file)? != bytes {
+        return Err(Error::Gone);
+    }
+    restart(arguments, &name, &file)?;
+    let entry = Registry::of_pods()?.find(name.as_str())?;
+    let given = line.say("READY").and_then(|()| line.hear());
+    let runs = match given {
+        Ok(word) if word == "GO" => post(&entry, "/v1/pod/thaw").map_err(Error::from),
+        _ => Err(Error::Gone),
+    };
+    if let Err(error) = runs {
+        // Nobody has given it away.
+        let _ = post_kill(&entry);
+        let _ = entry.wait();
+        let _ = Registry::of_pods()?.remove(&name);
+        return Err(error);
+    }
+    // The pod is here, whoever hears of it.
+    let _ = line.say("RUNS");
+    Ok(name)
+}
+
+/// Makes the pod, frozen, by the verb that does so.
+fn restart(arguments: &Receive, name: &Name, file: &File) -> Result<(), Error> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let own = std::process::id().to_string();
+    command.args(["pod", "restart", "--detach", "--frozen", "--guard", &own]);
+    command.args(["--name", name.as_str()]);
+    if let Some(root) = &arguments.root {
+        command.arg("--root").arg(root);
+    }
+    command.args(arguments.rw.then_some("--rw")).args(arguments.rm.then_some("--rm"));
+    if let Some(net) = &arguments.net {
+        command.args(["--net", net]);
+    }
+    for ports in &arguments.publish {
+        command.args(["--publish", ports]);
+    }
+    // The file has no name, but as one of ours.
+    command.arg(format!("/proc/{own}/fd/{}", file.as_raw_fd()));
+    let output = command.stdin(Stdio::null()).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let why = said.lines().last().unwrap_or("biv pod restart failed");
+            Err(Error::Refused(why.trim_start_matches("biv: ").to_owned()))
+        }
+    }
+}
