@@ -1,6 +1,7 @@
 //! What an image may say. All that restarting relies on is looked at here, once.
 
 mod inet;
+mod input;
 mod ipc;
 mod locks;
 mod names;
@@ -54,6 +55,7 @@ pub fn check(state: &State) -> Result<(), Error> {
     }
     names::check_named_pipes(&state.named_pipes)?;
     locks::check(state)?;
+    input::check(state)?;
     terminals::check(state)?;
     ipc::check(state)?;
     let known: BTreeSet<u32> = state.processes.iter().map(|process| process.pid).collect();

@@ -4,6 +4,7 @@
 //! Everything here is *claimed* until [`check`](crate::check::check) has looked at it: an image may come from anybody.
 
 pub mod inet;
+mod input;
 mod ipc;
 mod locks;
 mod named_pipes;
@@ -13,6 +14,7 @@ mod terminals;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::input::InputSignal;
 pub use self::ipc::{Ipc, IpcName, Message, MessageQueue, Segment, Semaphores};
 pub use self::locks::{Lock, LockOwner, LockedBytes};
 pub use self::named_pipes::NamedPipe;
@@ -40,6 +42,9 @@ pub struct State {
     /// Locks on files.
     #[serde(default)]
     pub locks: Vec<Lock>,
+    /// Who is told by a signal of input and output.
+    #[serde(default)]
+    pub input_signals: Vec<InputSignal>,
     /// Terminals, by their numbers.
     #[serde(default)]
     pub terminals: Vec<Terminal>,

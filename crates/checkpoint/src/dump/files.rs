@@ -15,14 +15,14 @@ use super::objects::Objects;
 use super::pipes::copy;
 use super::sockets::Sockets;
 use super::terminals::{self, Terminals};
-use super::{Names, locks};
+use super::{Names, input, locks};
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::limits::{MAX_DESCRIPTIONS, MAX_PIPE_BYTES};
 use crate::proc::descriptor::{self, Kind, Line};
 use crate::refuse;
 use crate::slots::Slots;
-use crate::state::{Bytes, Description, Descriptor, Lock, OpenFile, Pipe};
+use crate::state::{Bytes, Description, Descriptor, InputSignal, Lock, OpenFile, Pipe};
 
 /// What the processes have open.
 #[derive(Default)]
@@ -31,6 +31,7 @@ pub(super) struct Collected {
     pub descriptors: BTreeMap<u32, Vec<Descriptor>>,
     pub descriptions: Vec<Description>,
     pub locks: Vec<Lock>,
+    pub input_signals: Vec<InputSignal>,
     /// Pipes and sockets, which are not looked at yet.
     pub pipes: Pipes,
     /// Of each description a process that has it, its descriptor, device and inode.
@@ -61,6 +62,7 @@ pub(super) fn collect(
         let index = collected.descriptions.len();
         let description = collected.pipes.describe(&group, (index, *pid), objects, slots)?;
         locks::find(&group, index, &mut collected.locks)?;
+        collected.input_signals.extend(input::find(&group, index, names)?);
         collected.descriptions.push(description);
         collected.known.push((*pid, line.number, (line.device, line.inode)));
         for Found { pid, line, .. } in group {
@@ -198,10 +200,8 @@ impl Pipes {
                 return Err(Error::unsupported(*pid, format!("has {} open", line.link)));
             }
         };
-        if line.flags & libc::O_ASYNC.cast_unsigned() != 0 {
-            return Err(Error::unsupported(*pid, "asks for signals about input (O_ASYNC)"));
-        }
-        Ok(Description { flags: line.flags, file })
+        // Who asks for signals does so again.
+        Ok(Description { flags: line.flags & !libc::O_ASYNC.cast_unsigned(), file })
     }
 
     fn pipe(&mut self, pid: u32, line: &Line) -> Result<OpenFile, Error> {

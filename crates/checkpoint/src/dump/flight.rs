@@ -8,9 +8,9 @@ use host::processes::identity;
 use super::Names;
 use super::files::Pipes;
 use super::found::Found;
-use super::locks;
 use super::objects::Objects;
 use super::sockets::{messages, peek};
+use super::{input, locks};
 use crate::error::Error;
 use crate::limits::MAX_DESCRIPTIONS;
 use crate::proc::descriptor;
@@ -85,6 +85,7 @@ impl<'a> Flight<'a> {
         let found = [Found { pid, own: 0, line }];
         let place = (descriptions.len(), root);
         locks::find(&found, place.0, locks)?;
+        input::refuse(&found)?;
         descriptions.push(pipes.describe(&found, place, objects, self.slots)?);
         Ok(descriptions.len() - 1)
     }

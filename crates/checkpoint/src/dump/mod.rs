@@ -9,6 +9,7 @@ mod answer;
 mod files;
 mod flight;
 mod found;
+mod input;
 mod ipc;
 mod locks;
 mod memory;
@@ -102,6 +103,7 @@ impl Frozen {
             pipes,
             named_pipes,
             locks: collected.locks,
+            input_signals: collected.input_signals,
             terminals,
             ipc,
             objects: objects.dump(pages)?,

@@ -12,6 +12,7 @@
 mod anonymous;
 mod birth;
 mod files;
+mod input;
 mod ipc;
 mod kept;
 mod locks;

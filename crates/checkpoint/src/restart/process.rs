@@ -2,7 +2,7 @@
 
 use super::opened::Opened;
 use super::plan::Plan;
-use super::{Made, anonymous, files, locks, notifications, task, terminals};
+use super::{Made, anonymous, files, input, locks, notifications, task, terminals};
 use crate::error::Error;
 use crate::state::{Process, State, Timer};
 
@@ -29,6 +29,7 @@ pub(super) fn complete(
     notifications::watch(&mut plan, process, state)?;
     anonymous::watch(&mut plan, process, &state.descriptions)?;
     locks::take_own(&mut plan, process, &state.locks)?;
+    input::ask(&mut plan, process, state)?;
     plan.flush_if_full()?;
     for signal in (1..=64_u32).filter(|signal| ![9, 19].contains(signal)) {
         let action = process.actions.iter().find(|action| action.signal == signal);

@@ -31,19 +31,26 @@ fn check(name: &str, command: &str, request: &str, reply: &str) {
     }
 }
 
-#[test]
-fn nginx_answers_over_the_connection_that_it_had() {
-    let configuration = "user root; daemon off; master_process off; pid nginx.pid; \
-        error_log stderr; \
-        events { worker_connections 16; } http { access_log off; client_body_temp_path a; \
+/// With one process, or with a master and workers, whom it tells by signals about input.
+fn check_nginx(processes: &str) {
+    let configuration = format!(
+        "user root; daemon off; {processes}; pid nginx.pid; error_log stderr; \
+        events {{ worker_connections 16; }} http {{ access_log off; client_body_temp_path a; \
         proxy_temp_path b; fastcgi_temp_path c; uwsgi_temp_path d; scgi_temp_path e; \
-        server { listen 8080; location / { return 200 moved; } } }";
+        server {{ listen 8080; location / {{ return 200 moved; }} }} }}"
+    );
     let command = format!(
         "echo '{configuration}' >configuration; \
          exec nginx -p . -c configuration </dev/null >/dev/null 2>&1"
     );
     let request = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
     check("nginx", &command, request, "HTTP/1.1 200 OK\r\n");
+}
+
+#[test]
+fn nginx_answers_over_the_connection_that_it_had() {
+    check_nginx("master_process off");
+    check_nginx("worker_processes 2");
 }
 
 #[test]

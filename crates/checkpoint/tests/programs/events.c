@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 
 static void add(int set, int file, unsigned events, uint64_t data) {
@@ -29,6 +30,16 @@ int main(int argc, char **argv) {
     add(set, late, EPOLLIN, 4);
     add(set, signals, EPOLLIN, 5);
     add(outer, set, EPOLLIN, 6);
+    // Signals about input, with information and without.
+    int told[2], plain[2];
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, told) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, plain) == 0, "pairs");
+    sigset_t input;
+    sigemptyset(&input); sigaddset(&input, SIGRTMIN + 3); sigaddset(&input, SIGIO);
+    sigprocmask(SIG_BLOCK, &input, 0);
+    struct f_owner_ex owner = {F_OWNER_PGRP, getpid()};
+    setpgid(0, 0);
+    fcntl(told[0], F_SETSIG, SIGRTMIN + 3); fcntl(told[0], F_SETOWN, getpid()); fcntl(told[0], F_SETFL, O_ASYNC | O_NONBLOCK);
+    fcntl(plain[0], F_SETOWN_EX, &owner); fcntl(plain[0], F_SETFL, O_ASYNC);
     usleep(1000);
     // The timer that has expired is told once, and its ticks stay.
     struct epoll_event events[8];
@@ -55,6 +66,12 @@ int main(int argc, char **argv) {
         check(timerfd_gettime(late, &left) == 0 && left.it_value.tv_sec > 4500 && left.it_value.tv_sec < 5000, "late timer");
         check(timerfd_gettime(timer, &left) == 0 && left.it_interval.tv_sec == 3600 && left.it_value.tv_sec > 3000, "timer");
         check(read(timer, &value, 8) == 8 && value == 1, "ticks");
+        struct timespec moment = {5, 0};
+        siginfo_t about;
+        check(write(told[1], "x", 1) == 1 && sigtimedwait(&input, &about, &moment) == SIGRTMIN + 3, "told");
+        check(about.si_fd == told[0] && read(told[0], &byte, 1) == 1, "told of what");
+        check(write(plain[1], "x", 1) == 1 && sigtimedwait(&input, &about, &moment) == SIGIO, "told plainly");
+        check(read(plain[0], &byte, 1) == 1 && fcntl(told[0], F_GETFL) == (O_RDWR | O_ASYNC | O_NONBLOCK), "flags");
         // Expire once more, unheard.
         timerfd_settime(timer, 0, &soon, 0);
         usleep(1000);

@@ -14,6 +14,7 @@
 
 pub mod extended;
 pub mod identity;
+pub mod owner;
 pub mod pagemap;
 pub mod sockets;
 pub mod terminal;
