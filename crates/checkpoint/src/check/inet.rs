@@ -16,6 +16,8 @@ const SEGMENT_BYTES: std::ops::RangeInclusive<u32> = 1..=65_535;
 pub(super) fn check(inet: &Inet) -> Result<(), Error> {
     let is_its = |address: &SocketAddr| address.is_ipv6() == inet.six;
     require(inet.name.as_ref().is_none_or(is_its), "a socket has a name of another family")?;
+    let is_plain = !matches!(inet.role, InetRole::Idle | InetRole::Listens { .. });
+    require(!(inet.multipath && is_plain), "a socket of Multipath TCP is wrong")?;
     match &inet.role {
         InetRole::Idle => Ok(()),
         InetRole::Listens { backlog } => {

@@ -15,6 +15,6 @@ pub(crate) fn protocol(pid: u32, number: u32) -> String {
 
 /// Whether it can be made again. One that tells nothing is looked at later.
 pub(crate) fn is_kept(pid: u32, number: u32) -> bool {
-    ["?", "UNIX", "UNIX-STREAM", "TCP", "TCPv6", "UDP", "UDPv6"]
+    ["?", "UNIX", "UNIX-STREAM", "TCP", "TCPv6", "MPTCP", "MPTCPv6", "UDP", "UDPv6"]
         .contains(&protocol(pid, number).as_str())
 }

@@ -11,6 +11,9 @@ use crate::bytes::Bytes;
 pub struct Inet {
     /// Whether it is one of IPv6.
     pub six: bool,
+    /// Whether it speaks Multipath TCP with who can. No connection does.
+    #[serde(default)]
+    pub multipath: bool,
     /// The address that it is bound to.
     pub name: Option<SocketAddr>,
     /// What it is doing.

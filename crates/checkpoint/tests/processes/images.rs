@@ -306,7 +306,12 @@ fn connections_that_cannot_be_are_refused() {
     let Some(bytes) = waiting("claims-of-connections") else { return };
     let original = Image::open(file(&bytes)).unwrap_or_else(|error| panic!("{error}"));
     let check = |what: &str, change: &dyn Fn(&mut State)| check_refused(&original, what, change);
-    let internet = |role: InetRole| Inet { six: false, name: "1.2.3.4:5".parse().ok(), role };
+    let internet = |role: InetRole| Inet {
+        six: false,
+        multipath: false,
+        name: "1.2.3.4:5".parse().ok(),
+        role,
+    };
     let put = |state: &mut State, inet: Inet| {
         let file = OpenFile::Socket { index: 0 };
         state.descriptions.push(Description { flags: 2, file });

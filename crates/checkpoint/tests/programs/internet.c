@@ -14,9 +14,10 @@ static struct sockaddr_storage address(int family, int port) {
     else { six->sin6_port = htons(port); six->sin6_addr = in6addr_loopback; size = sizeof *six; }
     return address;
 }
-static int listening(int family, int port) {
+static int listening(int family, int port, int protocol) {
     struct sockaddr_storage at = address(family, port);
-    int one = 1, made = socket(family, SOCK_STREAM, 0);
+    int one = 1, made = socket(family, SOCK_STREAM, protocol);
+    if (made < 0 && protocol) return -1;
     setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     check(bind(made, (void *)&at, size) == 0 && listen(made, 7) == 0, "listen");
     return made;
@@ -76,10 +77,13 @@ int main(int argc, char **argv) {
     begin(argc, argv);
     int families[] = {AF_INET, AF_INET6}, ports[] = {80, 8086}, listeners[2], quiet[2][2], half[2][2], full[2][2], boxes[2][2];
     size_t sent[2] = {0};
-    int one = 1, idle[2], client_port[2];
+    int one = 1, idle[2], client_port[2], multipath[2], plain[2][2];
     for (int at = 0; at < 2; at++) {
         int family = families[at], port = ports[at];
-        listeners[at] = listening(family, port);
+        listeners[at] = listening(family, port, 0);
+        // Multipath TCP, where the kernel has it, with a client that has not.
+        multipath[at] = listening(family, port + 1, IPPROTO_MPTCP);
+        if (multipath[at] >= 0) pair(family, port + 1, multipath[at], plain[at]);
         pair(family, port, listeners[at], quiet[at]);
         setsockopt(quiet[at][0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         setsockopt(quiet[at][1], SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
@@ -123,6 +127,12 @@ int main(int argc, char **argv) {
             check(sent[at] > 100000, "enough");
             // New connections, datagrams.
             int more[2];
+            if (multipath[at] >= 0) {
+                check(number(multipath[at], SOL_SOCKET, SO_PROTOCOL) == IPPROTO_MPTCP, "multipath");
+                check(send(plain[at][0], "z", 1, 0) == 1 && recv(plain[at][1], text, 32, 0) == 1, "plain");
+                pair(family, port + 1, multipath[at], more);
+                close(more[0]); close(more[1]);
+            }
             pair(family, port, listeners[at], more);
             close(more[0]);
             check(recv(more[1], text, 1, 0) == 0, "end");

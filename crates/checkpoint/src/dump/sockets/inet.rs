@@ -42,7 +42,11 @@ pub(super) fn begin<'a>(
     entries: impl Iterator<Item = &'a Entry>,
 ) -> Result<(), Error> {
     for entry in entries {
-        if kind(entry)? == SocketType::STREAM && ![CLOSED, LISTENS].contains(&info(entry)?[0]) {
+        let (kind, multipath) = kind(entry)?;
+        if kind == SocketType::STREAM && ![CLOSED, LISTENS].contains(&info(entry)?[0]) {
+            if multipath {
+                return Err(Error::unsupported(entry.pid, "has a connection of Multipath TCP"));
+            }
             let socket = entry.socket.try_clone().map_err(Error::io("take a TCP socket"))?;
             repaired.add(entry.pid, socket)?;
         }
@@ -50,14 +54,15 @@ pub(super) fn begin<'a>(
     Ok(())
 }
 
-/// The type of a socket; it is refused if it is none that is kept.
-fn kind(entry: &Entry) -> Result<SocketType, Error> {
+/// The type of a socket, and whether it speaks Multipath TCP; it is refused if it is none that is kept.
+fn kind(entry: &Entry) -> Result<(SocketType, bool), Error> {
     let io = |error: rustix::io::Errno| Error::io("look at a socket")(error.into());
     let protocol = sockopt::socket_protocol(&entry.socket).map_err(io)?;
     let protocol = protocol.map_or(0, |protocol| protocol.as_raw().get());
     match (sockopt::socket_type(&entry.socket).map_err(io)?, protocol.cast_signed()) {
-        (kind @ SocketType::STREAM, libc::IPPROTO_TCP) => Ok(kind),
-        (kind @ SocketType::DGRAM, libc::IPPROTO_UDP) => Ok(kind),
+        (kind @ SocketType::STREAM, libc::IPPROTO_TCP) => Ok((kind, false)),
+        (kind @ SocketType::STREAM, libc::IPPROTO_MPTCP) => Ok((kind, true)),
+        (kind @ SocketType::DGRAM, libc::IPPROTO_UDP) => Ok((kind, false)),
         (_, protocol) => {
             let what = format!("has a socket of Internet protocol {protocol}");
             Err(Error::unsupported(entry.pid, what))
@@ -66,8 +71,11 @@ fn kind(entry: &Entry) -> Result<SocketType, Error> {
 }
 
 fn info(entry: &Entry) -> Result<Vec<u8>, Error> {
-    let mut info = option(&entry.socket, TCP, libc::TCP_INFO, INFO_BYTES)
-        .map_err(Error::io("ask about a TCP socket"))?;
+    let mut info = match option(&entry.socket, TCP, libc::TCP_INFO, INFO_BYTES) {
+        // One of Multipath TCP that has not begun to do anything.
+        Err(_) if kind(entry)?.1 => vec![CLOSED],
+        other => other.map_err(Error::io("ask about a TCP socket"))?,
+    };
     info.resize(INFO_BYTES, 0);
     Ok(info)
 }
@@ -89,11 +97,12 @@ pub(super) fn describe(entry: &Entry, six: bool, sending: Option<Sending>) -> Re
         return refused("has a socket with an error that it has not been told");
     }
     let peer = address(&entry.socket, End::Peer).ok().and_then(|peer| parse(&peer));
-    if kind(entry)? == SocketType::DGRAM {
+    let (kind, multipath) = kind(entry)?;
+    if kind == SocketType::DGRAM {
         if entry.has(PollFlags::IN)? {
             return refused("has a UDP socket with datagrams that it has not received");
         }
-        return Ok(Inet { six, name, role: InetRole::Datagrams { peer } });
+        return Ok(Inet { six, multipath, name, role: InetRole::Datagrams { peer } });
     }
     let info = info(entry)?;
     let role = match info[0] {
@@ -114,7 +123,7 @@ pub(super) fn describe(entry: &Entry, six: bool, sending: Option<Sending>) -> Re
         }
         state => return refused(&format!("has a TCP connection in state {state}")),
     };
-    Ok(Inet { six, name, role })
+    Ok(Inet { six, multipath, name, role })
 }
 
 /// Refuse connections that the other end has closed, unless it is there too: nobody would tell them again.
@@ -203,7 +212,7 @@ fn use_queue(entry: &Entry, queue: i32) -> Result<(), Error> {
 /// connections before what has arrived is in any: some may be seen twice, and the receiver drops them when they are
 /// sent once more, but none is seen nowhere.
 pub(super) fn sending(entry: &Entry) -> Result<Option<Sending>, Error> {
-    if kind(entry)? != SocketType::STREAM {
+    if kind(entry)?.0 != SocketType::STREAM {
         return Ok(None);
     }
     let state = info(entry)?[0];

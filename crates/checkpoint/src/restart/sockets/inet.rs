@@ -65,7 +65,9 @@ fn open(actors: &mut Actors<'_>, inet: &Inet) -> Result<u64, Error> {
         InetRole::Datagrams { .. } => libc::SOCK_DGRAM,
         _ => libc::SOCK_STREAM,
     };
-    let arguments = [family, kind | libc::SOCK_NONBLOCK, 0].map(|one| one.cast_unsigned().into());
+    let protocol = if inet.multipath { libc::IPPROTO_MPTCP } else { 0 };
+    let arguments =
+        [family, kind | libc::SOCK_NONBLOCK, protocol].map(|one| one.cast_unsigned().into());
     let mut plan = actors.plan();
     plan.must("make a socket", libc::SYS_socket, arguments);
     Ok(plan.run()?.results.first().copied().unwrap_or(-1).cast_unsigned())
