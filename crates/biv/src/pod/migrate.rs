@@ -9,9 +9,9 @@
 //! | | `RUNS` |
 //! | ends the pod | |
 //!
-//! What rules it: *one pod runs at the most, and one is there at the least*. Before `GO` the receiver removes what it has
-//! when the line ends, and the sender lets the pod go on. After it the sender does neither by itself: its pod stays
-//! frozen until it hears `RUNS`, and if it does not, the user is told.
+//! What rules it: *one pod runs at the most, and one is there at the least*. Before `GO` the receiver removes what it
+//! has when the line ends, and the sender lets the pod go on. After it the sender does neither by itself: its pod
+//! stays frozen until it hears `RUNS`, and if it does not, the user is told.
 //!
 //! A receiver that is killed takes along what it has until then: the keeper of a pod that has not run yet ends with it.
 //!
