@@ -105,7 +105,7 @@ int main(int argc, char **argv) {
     umask(027);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 12345});
     prctl(PR_SET_NAME, "a) b (c");
-    nice(3);
+    int niceness = nice(3);
     say("ready\n");
     for (;;) {
         wait_in_registers();
@@ -168,7 +168,7 @@ int main(int argc, char **argv) {
         char name[16];
         prctl(PR_GET_NAME, name);
         check(!strcmp(name, "a) b (c"), "name");
-        check(getpriority(PRIO_PROCESS, 0) == 3, "nice");
+        check(getpriority(PRIO_PROCESS, 0) == niceness, "nice");
         char *directory = getcwd(0, 0);
         check(directory && !strcmp(directory + strlen(directory) - strlen(strrchr(argv[2], '/')), strrchr(argv[2], '/')), "directory");
         free(directory);
