@@ -15,7 +15,7 @@ use checkpoint::state::{OpenFile, Owner, State};
 use checkpoint::{Compression, Frozen, Given, Image, Slots, Writer, freeze, restart};
 
 /// How long a program may take for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory that is removed with what is in it.
 pub struct Directory(PathBuf);
