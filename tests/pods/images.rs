@@ -10,21 +10,7 @@ use serde_json::Value;
 use whole_machine::text;
 use whole_machine::waiting::wait_for;
 
-use crate::place::{Place, end_of, start};
-
-/// Counts, and says so.
-const COUNTS: &str = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.05; done";
-
-fn logged(place: &Place, name: &str) -> Vec<u64> {
-    let log = text(&place.output(&["logs", name]).stdout);
-    log.lines().map(|line| line.parse().expect("it counts")).collect()
-}
-
-/// Waits until a pod that counts has come on.
-fn wait_for_more(place: &Place, name: &str) {
-    let before = logged(place, name).len();
-    wait_for("it goes on", || logged(place, name).len() > before);
-}
+use crate::place::{COUNTS, Place, end_of, start};
 
 fn path(place: &Place, name: &str) -> String {
     place.path.join(name).display().to_string()
@@ -34,17 +20,17 @@ fn path(place: &Place, name: &str) -> String {
 fn a_frozen_pod_does_nothing_until_it_thaws() {
     let Some(place) = Place::new() else { return };
     place.detach("web", COUNTS);
-    wait_for_more(&place, "web");
+    place.wait_for_more("web");
     place.says(&["freeze", "web"]);
     assert_eq!(place.state("web").as_deref(), Some("frozen"));
     // What it had written may be on its way yet.
-    let mut before = logged(&place, "web");
+    let mut before = place.counts("web");
     wait_for("the rest is in the log", || {
         std::thread::sleep(Duration::from_millis(200));
-        std::mem::replace(&mut before, logged(&place, "web")) == before
+        std::mem::replace(&mut before, place.counts("web")) == before
     });
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(logged(&place, "web"), before);
+    assert_eq!(place.counts("web"), before);
     place.says(&["freeze", "web"]);
     let complaint = place.complains(&["exec", "web", "true"]);
     assert!(
@@ -53,7 +39,7 @@ fn a_frozen_pod_does_nothing_until_it_thaws() {
     );
     place.says(&["thaw", "web"]);
     assert_eq!(place.state("web").as_deref(), Some("running"));
-    wait_for_more(&place, "web");
+    place.wait_for_more("web");
     place.says(&["thaw", "web"]);
     assert_eq!(place.exec("web", "echo here"), "here\n");
     // A frozen one can be ended, by whatever verb.
@@ -72,7 +58,7 @@ fn a_pod_goes_on_from_its_image() {
          chmod 711 /etc/biv-new; rm -f /etc/hostname; ln -s kept /tmp/link; {COUNTS}"
     );
     place.detach("web", &script);
-    wait_for_more(&place, "web");
+    place.wait_for_more("web");
     let facts = "cat /tmp/kept; stat -c %h /tmp/other; readlink /tmp/link; \
                  stat -c %a /etc/biv-new; ls /etc/hostname 2>/dev/null; hostname; \
                  cut -d' ' -f1,2,4,5,6 /proc/3/stat";
@@ -84,8 +70,8 @@ fn a_pod_goes_on_from_its_image() {
         report["processes"].as_u64() >= Some(1) && report["file"].as_u64() > Some(4096),
         "{report}"
     );
-    wait_for_more(&place, "web");
-    let counted = *logged(&place, "web").last().expect("it counts");
+    place.wait_for_more("web");
+    let counted = *place.counts("web").last().expect("it counts");
     place.says(&["rm", "--force", "web"]);
 
     // Two of them beside each other, with the same names inside.
@@ -93,8 +79,8 @@ fn a_pod_goes_on_from_its_image() {
         assert_eq!(place.says(&["restart", "-d", "--name", name, &image]), format!("{name}\n"));
     }
     for name in ["web", "twin"] {
-        wait_for_more(&place, name);
-        let counts = logged(&place, name);
+        place.wait_for_more(name);
+        let counts = place.counts(name);
         let first = counts[0];
         assert!(first > 1 && first <= counted + 1, "{first} after {counted}");
         assert!(counts.windows(2).all(|two| two[1] == two[0] + 1), "{counts:?}");
@@ -109,7 +95,7 @@ fn a_pod_goes_on_from_its_image() {
     wait_for("it has ended", || place.state("twin").as_deref() == Some("ended (137)"));
     place.says(&["rm", "twin"]);
     place.says(&["restart", "-d", "--name", "twin", "--hostname", "other", &again]);
-    wait_for_more(&place, "twin");
+    place.wait_for_more("twin");
     assert_eq!(place.exec("twin", "hostname; cat /tmp/kept"), "other\nkept\n");
     place.says(&["stop", "twin"]);
     assert_eq!(place.state("twin").as_deref(), Some("ended (143)"));
@@ -173,7 +159,7 @@ fn what_cannot_be_written_down_is_named_and_goes_on() {
     let Some(place) = Place::new() else { return };
     let image = path(&place, "web.pod");
     place.detach("web", COUNTS);
-    wait_for_more(&place, "web");
+    place.wait_for_more("web");
     let mut command = start(place.command(&["exec", "-i", "web", "cat"]));
     let (mut input, mut output) =
         (command.stdin.take().expect("a pipe"), command.stdout.take().expect("a pipe"));
@@ -189,7 +175,7 @@ fn what_cannot_be_written_down_is_named_and_goes_on() {
         assert!(said.is_empty() || said.contains("commands of `biv pod exec`"), "{said}");
         output.status.success()
     });
-    wait_for_more(&place, "web");
+    place.wait_for_more("web");
     // What is there is not lost.
     let complaint = place.complains(&["checkpoint", "-o", &image, "web"]);
     assert!(complaint.contains("--force"), "{complaint}");
@@ -215,7 +201,7 @@ fn a_file_that_is_no_image_makes_no_pod() {
     let Some(place) = Place::new() else { return };
     let image = path(&place, "web.pod");
     place.detach("web", COUNTS);
-    wait_for_more(&place, "web");
+    place.wait_for_more("web");
     place.says(&["checkpoint", "-o", &image, "web"]);
     place.says(&["rm", "-f", "web"]);
     let whole = fs::read(&image).expect("it is there");
@@ -279,7 +265,7 @@ fn the_root_is_what_the_command_line_says() {
         &script,
     ]);
     assert_eq!(said, "small\n");
-    wait_for_more(&place, "small");
+    place.wait_for_more("small");
     place.says(&["checkpoint", "--stop", "-o", &image, "small"]);
     let complaint = place.complains(&["restart", &image]);
     assert!(
@@ -287,7 +273,7 @@ fn the_root_is_what_the_command_line_says() {
         "{complaint}"
     );
     place.says(&["restart", "-d", "--name", "again", "--root", &root, &image]);
-    wait_for_more(&place, "again");
+    place.wait_for_more("again");
     let shell = |script: &str| place.says(&["exec", "again", "/bin/busybox", "sh", "-c", script]);
     assert_eq!(
         shell("/bin/busybox cat /new; /bin/busybox ls / | /bin/busybox grep -e old -e new"),

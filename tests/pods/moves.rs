@@ -10,20 +10,7 @@ use whole_machine::processes::descendants_of;
 use whole_machine::waiting::wait_for;
 use whole_machine::{bivouac, text};
 
-use crate::place::{Place, end_of, start};
-
-/// Counts, and says so.
-const COUNTS: &str = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.02; done";
-
-fn logged(place: &Place, name: &str) -> Vec<u64> {
-    let log = text(&place.output(&["logs", name]).stdout);
-    log.lines().map(|line| line.parse().expect("it counts")).collect()
-}
-
-fn wait_for_more(place: &Place, name: &str) {
-    let before = logged(place, name).len();
-    wait_for("it goes on", || logged(place, name).len() > before);
-}
+use crate::place::{COUNTS, Place, end_of, start};
 
 /// Somebody who listens.
 fn receive(place: &Place, socket: &str, arguments: &[&str]) -> Child {
@@ -38,7 +25,7 @@ fn a_pod_moves_and_is_in_one_place() {
     let (Some(here), Some(there)) = (Place::new(), Place::new()) else { return };
     let socket = there.path.join("socket").display().to_string();
     here.detach("web", &format!("echo kept >/tmp/kept; {COUNTS}"));
-    wait_for("it counts", || logged(&here, "web").len() > 2);
+    wait_for("it counts", || here.counts("web").len() > 2);
     for compress in [&[][..], &["--compress"]] {
         let (from, to) = if compress.is_empty() { (&here, &there) } else { (&there, &here) };
         let receiver = receive(to, &socket, &[]);
@@ -48,10 +35,10 @@ fn a_pod_moves_and_is_in_one_place() {
         assert_eq!(text(&received.stdout), "web\n", "{received:?}");
         assert!(fs::metadata(&socket).is_err(), "the socket is left");
         wait_for("it has ended", || from.state("web").as_deref() == Some("ended (137)"));
-        let last = *logged(from, "web").last().expect("it has counted");
+        let last = *from.counts("web").last().expect("it has counted");
         from.says(&["rm", "web"]);
-        wait_for_more(to, "web");
-        let counts = logged(to, "web");
+        to.wait_for_more("web");
+        let counts = to.counts("web");
         assert!(counts[0] <= last + 1 && counts[0] > 1, "{} after {last}", counts[0]);
         assert!(counts.windows(2).all(|two| two[1] == two[0] + 1), "{counts:?}");
         assert_eq!(to.exec("web", "cat /tmp/kept; hostname"), "kept\nweb\n");
@@ -65,7 +52,7 @@ fn a_pod_that_cannot_move_goes_on() {
     let destination = format!("unix:{socket}");
     here.detach("web", COUNTS);
     there.detach("web", "sleep 1000");
-    wait_for("it counts", || logged(&here, "web").len() > 2);
+    wait_for("it counts", || here.counts("web").len() > 2);
     let complaint = here.complains(&["migrate", "web", &destination]);
     assert!(complaint.contains("cannot connect to unix:"), "{complaint}");
     let complaint = here.complains(&["migrate", "web", "elsewhere"]);
@@ -74,7 +61,7 @@ fn a_pod_that_cannot_move_goes_on() {
     let complaint = here.complains(&["migrate", "web", &destination]);
     assert!(complaint.contains("pod web already exists"), "{complaint}");
     assert!(!end_of(receiver).status.success());
-    wait_for_more(&here, "web");
+    here.wait_for_more("web");
     // Somebody who is no `biv pod migrate`.
     let receiver = receive(&there, &socket, &["--name", "other"]);
     let mut stranger = std::os::unix::net::UnixStream::connect(&socket).expect("it listens");
@@ -98,7 +85,7 @@ fn there_is_one_pod_whoever_is_killed() {
     let socket = there.path.join("socket").display().to_string();
     let destination = format!("unix:{socket}");
     here.detach("web", COUNTS);
-    wait_for("it counts", || logged(&here, "web").len() > 2);
+    wait_for("it counts", || here.counts("web").len() > 2);
     for (round, moment) in [0_u64, 2, 5, 8, 12, 16, 20, 25, 30, 40, 60, 100].iter().enumerate() {
         let receiver = receive(&there, &socket, &[]);
         let sender = start(here.command(&["migrate", "web", &destination]));
@@ -146,7 +133,7 @@ fn there_is_one_pod_whoever_is_killed() {
                 place.says(&["rm", "web"]);
             }
         }
-        wait_for_more(&here, "web");
+        here.wait_for_more("web");
         assert_eq!(there.left(), Vec::<String>::new(), "{when}");
     }
 }
@@ -177,13 +164,13 @@ fn another_host_is_reached_by_ssh() {
     fs::write(&ssh, script).expect("there is room");
     fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).expect("ours");
     here.detach("web", COUNTS);
-    wait_for("it counts", || logged(&here, "web").len() > 2);
+    wait_for("it counts", || here.counts("web").len() > 2);
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command: Command = here.command(&["migrate", "web", "ssh:user@host"]);
     command.env("PATH", format!("{}:{path}", here.path.display()));
     let output = end_of(start(command));
     assert!(output.status.success(), "{output:?}");
     assert_eq!(text(&output.stdout), "");
-    wait_for_more(&there, "moved");
+    there.wait_for_more("moved");
     wait_for("it has ended", || here.state("web").as_deref() == Some("ended (137)"));
 }

@@ -8,7 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use whole_machine::user::User;
 pub use whole_machine::user::{end_of, start};
+use whole_machine::waiting::wait_for;
 use whole_machine::{program, text};
+
+/// A shell script that counts, and says so.
+pub const COUNTS: &str = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.02; done";
 
 /// A registry that disappears, with all pods that are in it.
 pub struct Place {
@@ -44,6 +48,18 @@ impl Place {
     pub fn detach(&self, name: &str, script: &str) {
         let said = self.says(&["run", "-d", "--name", name, "--", "sh", "-c", script]);
         assert_eq!(said, format!("{name}\n"));
+    }
+
+    /// The numbers that a pod which counts ([`COUNTS`]) has said so far.
+    pub fn counts(&self, name: &str) -> Vec<u64> {
+        let log = text(&self.output(&["logs", name]).stdout);
+        log.lines().map(|line| line.parse().expect("it counts")).collect()
+    }
+
+    /// Waits until a pod that counts has come on.
+    pub fn wait_for_more(&self, name: &str) {
+        let before = self.counts(name).len();
+        wait_for("it goes on", || self.counts(name).len() > before);
     }
 
     /// What a shell script prints in a pod that runs; it must succeed.

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 
-use inject::{Area, Seat, find_gate};
+use inject::{Area, Seat};
 
 use super::answer::expect;
 use super::pages::{Pages, put_written};
-use super::process::unavailable;
+use super::process::borrow;
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::ipc_calls::{
@@ -42,19 +42,7 @@ pub(super) fn dump(frozen: &Frozen, pages: &mut impl Pages) -> Result<Option<Ipc
         return Ok(None);
     }
     refuse_posix_queues(pid)?;
-    let gate = find_gate(pid)?;
-    let seat = Seat::take(pid, unavailable(pid, pid)?)?;
-    let area = match seat.map(gate, 0) {
-        Ok(area) => area,
-        Err(error) => {
-            seat.leave()?;
-            return Err(error.into());
-        }
-    };
-    let result = Asked { pid, seat: &seat, area: &area }.all(pages);
-    seat.unmap(gate, &area)?;
-    seat.leave()?;
-    result.map(Some)
+    borrow(pid, |seat, area| Asked { pid, seat, area }.all(pages)).map(Some)
 }
 
 /// POSIX message queues are the namespace's too, and nobody would make them again.

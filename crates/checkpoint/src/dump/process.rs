@@ -93,13 +93,16 @@ fn frame(pid: u32, names: &Names, stat: &Stat) -> Result<Process, Error> {
 }
 
 /// Signals that no trap can use for a thread.
-pub(super) fn unavailable(pid: u32, tid: u32) -> Result<u64, Error> {
+fn unavailable(pid: u32, tid: u32) -> Result<u64, Error> {
     let status = Status::read(pid, &format!("task/{tid}/status"))?;
     Ok(status.mask("SigIgn")? | status.mask("SigPnd")? | status.mask("ShdPnd")?)
 }
 
-/// Have the process and its threads answer.
-fn answer(pid: u32, threads: &[u32], process: &mut Process) -> Result<(), Error> {
+/// Lend a process an area for as long as it is asked something; it is as it was afterwards.
+pub(super) fn borrow<T>(
+    pid: u32,
+    ask: impl FnOnce(&Seat, &Area) -> Result<T, Error>,
+) -> Result<T, Error> {
     let gate = find_gate(pid)?;
     let seat = Seat::take(pid, unavailable(pid, pid)?)?;
     let area = match seat.map(gate, 0) {
@@ -109,20 +112,25 @@ fn answer(pid: u32, threads: &[u32], process: &mut Process) -> Result<(), Error>
             return Err(error.into());
         }
     };
-    let mut answers = Vec::new();
-    let result = ask(pid, &seat, &area, process).and_then(|()| {
-        answers.push(task::ask(pid, &seat, &area)?);
+    let result = ask(&seat, &area);
+    seat.unmap(gate, &area)?;
+    seat.leave()?;
+    result
+}
+
+/// Have the process and its threads answer.
+fn answer(pid: u32, threads: &[u32], process: &mut Process) -> Result<(), Error> {
+    let answers = borrow(pid, |seat, area| {
+        ask(pid, seat, area, process)?;
+        let mut answers = vec![task::ask(pid, seat, area)?];
         for &tid in threads.iter().filter(|tid| **tid != pid) {
             let other = Seat::take(tid, unavailable(pid, tid)?)?;
-            let answer = task::ask(pid, &other, &area);
+            let answer = task::ask(pid, &other, area);
             other.leave()?;
             answers.push(answer?);
         }
-        Ok(())
-    });
-    seat.unmap(gate, &area)?;
-    seat.leave()?;
-    result?;
+        Ok(answers)
+    })?;
     for (tid, answers) in
         std::iter::once(pid).chain(threads.iter().copied().filter(|tid| *tid != pid)).zip(&answers)
     {

@@ -21,10 +21,7 @@ fn check(name: &str, command: &str, request: &str, reply: &str) {
     }
     let Some(mut subject) = Subject::start_in(Network::Own, &directory, &program) else { return };
     subject.check();
-    let mut frozen = subject.freeze();
-    crate::support::image(&mut frozen);
-    frozen.thaw();
-    subject.check();
+    subject.check_dumps(1);
     for _ in 0..3 {
         subject.transplant();
         subject.check();

@@ -15,12 +15,7 @@ pub fn check_in(network: Network, program: &str) {
     let Some(compiled) = compile(&directory, program) else { return };
     let Some(mut subject) = Subject::start_in(network, &directory, &compiled) else { return };
     subject.check();
-    for _ in 0..2 {
-        let mut frozen = subject.freeze();
-        image(&mut frozen);
-        frozen.thaw();
-        subject.check();
-    }
+    subject.check_dumps(2);
     for _ in 0..3 {
         subject.transplant();
         subject.check();

@@ -239,6 +239,16 @@ impl Subject {
         freeze(self.pid).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Have it check itself after dumps, after each of which it goes on.
+    pub fn check_dumps(&mut self, count: usize) {
+        for _ in 0..count {
+            let mut frozen = self.freeze();
+            image(&mut frozen);
+            frozen.thaw();
+            self.check();
+        }
+    }
+
     /// Move it to a new namespace; the image that was made.
     pub fn transplant(&mut self) -> Image {
         let mut frozen = self.freeze();

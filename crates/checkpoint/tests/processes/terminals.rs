@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use checkpoint::{Compression, Given, Image, Slots, Writer, freeze, restart};
 use rustix::fs::{Mode, OFlags};
 
-use crate::support::{Directory, Namespace, Subject, compile, image};
+use crate::support::{Directory, Namespace, Subject, compile};
 
 /// It goes on after dumps and restarts; where `is_still`, a dump of what was restarted is the same.
 fn check(program: &str, is_still: bool) {
@@ -20,12 +20,7 @@ fn check(program: &str, is_still: bool) {
     drop(namespace);
     let Some(mut subject) = Subject::start(&directory, &compiled) else { return };
     subject.check();
-    for _ in 0..2 {
-        let mut frozen = subject.freeze();
-        image(&mut frozen);
-        frozen.thaw();
-        subject.check();
-    }
+    subject.check_dumps(2);
     for _ in 0..3 {
         match is_still {
             true => drop(subject.check_transplant()),
