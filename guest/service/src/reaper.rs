@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use locks::Unpoisoned;
@@ -26,12 +26,21 @@ pub enum End {
 /// Held while a process is started.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// How long to pause while there is no child.
+/// Tells that a process has been started.
+static STARTED: Condvar = Condvar::new();
+
+/// How long to pause while there is no child, unless one is started.
 const NOBODY_PAUSE: Duration = Duration::from_millis(50);
 
 /// No process is collected while this lives.
 pub fn hold() -> MutexGuard<'static, ()> {
     STARTING.lock().unpoisoned()
+}
+
+/// A process has been started, while none was collected.
+pub fn note_start(held: MutexGuard<'_, ()>) {
+    drop(held);
+    STARTED.notify_all();
 }
 
 /// Where the ends of processes become readable.
@@ -78,7 +87,7 @@ impl AsFd for Reaper {
 fn reap(mut report: UnixStream, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-            Err(rustix::io::Errno::CHILD) => std::thread::sleep(NOBODY_PAUSE),
+            Err(rustix::io::Errno::CHILD) => wait_for_child(),
             Err(_) => {}
             Ok(_) if stop.load(Ordering::SeqCst) => return,
             Ok(_) => {
@@ -88,6 +97,18 @@ fn reap(mut report: UnixStream, stop: &AtomicBool) {
                 }
             }
         }
+    }
+}
+
+/// Waits until there may be a child.
+fn wait_for_child() {
+    let held = hold();
+    // One that was started before this held them up has been told of already.
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let nobody = |error| error == rustix::io::Errno::CHILD;
+    if waitid(WaitId::All, options).is_err_and(nobody) {
+        let waited = STARTED.wait_timeout(held, NOBODY_PAUSE);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
 

@@ -219,7 +219,7 @@ impl Session {
         }
         let held = reaper::hold();
         let started = command::start(order, self.place);
-        drop(held);
+        reaper::note_start(held);
         match started {
             Ok(running) => {
                 self.send(line, &Frame::Started);
