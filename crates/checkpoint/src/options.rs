@@ -29,7 +29,7 @@ pub(crate) struct Known {
 }
 
 const fn general(name: i32, bytes: usize, set: Set) -> Known {
-    Known { level: libc::SOL_SOCKET, name, bytes, set, only_datagrams: false }
+    special(libc::SOL_SOCKET, name, bytes, set)
 }
 
 /// `SO_PASSPIDFD`.
@@ -76,7 +76,7 @@ const fn special(level: i32, name: i32, bytes: usize, set: Set) -> Known {
 }
 
 const fn of_datagrams(level: i32, name: i32) -> Known {
-    Known { level, name, bytes: 4, set: Set::First, only_datagrams: true }
+    Known { only_datagrams: true, ..special(level, name, 4, Set::First) }
 }
 
 const IP: i32 = libc::IPPROTO_IP;
@@ -124,7 +124,6 @@ pub(crate) const INTERNET: [Known; 33] = [
     special(TCP, UNSENT_LOW, 4, Set::Last),
 ];
 
-/// An option that is kept.
 /// An option that is kept.
 pub(crate) fn find(level: i32, name: i32) -> Option<&'static Known> {
     all().find(|known| (known.level, known.name) == (level, name))

@@ -3,11 +3,11 @@
 use std::os::fd::OwnedFd;
 
 use host::processes::identity;
-use inject::{Area, Seat, find_gate};
+use inject::{Area, Seat};
 
 use crate::dump::answer::{expect, word};
+use crate::dump::process::borrow;
 use crate::error::Error;
-use crate::proc::status::Status;
 use crate::state::sockets::Who;
 
 /// `NETLINK_SOCK_DIAG`.
@@ -29,12 +29,12 @@ pub(super) struct Answer {
 
 /// Ask a process about its sockets with those numbers.
 pub(super) fn ask(pid: u32, numbers: &[u32], wants_diagnosis: bool) -> Result<Answer, Error> {
-    have(pid, |seat, area| answer(pid, seat, area, numbers, wants_diagnosis))
+    borrow(pid, |seat, area| answer(pid, seat, area, numbers, wants_diagnosis))
 }
 
 /// The number that the sender of the next message has for a process; 0 if it has none. The socket asks for it.
 pub(super) fn sender(pid: u32, number: u32) -> Result<u32, Error> {
-    have(pid, |seat, area| {
+    borrow(pid, |seat, area| {
         let mut script = area.script();
         let byte = script.room(16);
         let mut words = |words: &[u64]| {
@@ -52,25 +52,6 @@ pub(super) fn sender(pid: u32, number: u32) -> Result<u32, Error> {
             word(area, control + 8)? == kind | u64::from(libc::SOL_SOCKET.cast_unsigned());
         Ok(if is_there { half(word(area, control + 16)?) } else { 0 })
     })
-}
-
-/// Have a process carry something out.
-fn have<T>(pid: u32, act: impl FnOnce(&Seat, &Area) -> Result<T, Error>) -> Result<T, Error> {
-    let gate = find_gate(pid)?;
-    let status = Status::read(pid, "status")?;
-    let unavailable = status.mask("SigIgn")? | status.mask("SigPnd")? | status.mask("ShdPnd")?;
-    let seat = Seat::take(pid, unavailable)?;
-    let area = match seat.map(gate, 0) {
-        Ok(area) => area,
-        Err(error) => {
-            seat.leave()?;
-            return Err(error.into());
-        }
-    };
-    let result = act(&seat, &area);
-    seat.unmap(gate, &area)?;
-    seat.leave()?;
-    result
 }
 
 fn answer(
