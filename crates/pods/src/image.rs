@@ -46,11 +46,11 @@ pub(crate) fn write(
 ) -> Result<Checkpointed, String> {
     let init = pod.init().map_err(words)?;
     let mut slots = Slots::new();
+    let pipes = pipes(&init).map_err(words)?;
     for (name, inode) in STREAMS.iter().zip(write.streams.pipes) {
-        let numbers = numbers(&init).map_err(words)?;
         // Init may have closed it, because the command has.
-        if let Some(number) = numbers.into_iter().find(|it| inode_of(&init, *it) == Some(inode)) {
-            let end = open(&init, number).map_err(words)?;
+        if let Some((number, _)) = pipes.iter().find(|(_, found)| *found == inode) {
+            let end = open(&init, *number).map_err(words)?;
             slots.add(*name, &end).map_err(words)?;
         }
     }
@@ -92,18 +92,13 @@ pub(crate) fn restart(pod: &Traced, image: &Image, streams: &Streams) -> Result<
     helper.end().map_err(|why| format!("cannot make the pod's files: {why}"))?;
     copied.map_err(words)?;
     let mut ends: Vec<(&str, OwnedFd)> = Vec::new();
-    for (index, (name, inode)) in STREAMS.iter().zip(streams.pipes).enumerate() {
-        // Init has both ends: the command reads the first one and writes to the others.
-        let is_wanted = |end: &OwnedFd| {
-            let mode = fcntl_getfl(end).unwrap_or(OFlags::RDWR) & OFlags::ACCMODE;
-            mode == if index == 0 { OFlags::RDONLY } else { OFlags::WRONLY }
-        };
-        for number in numbers(&init).map_err(words)? {
-            if inode_of(&init, number) != Some(inode) {
-                continue;
-            }
-            let end = descriptor_of(&init.process, number).map_err(words)?;
-            if is_wanted(&end) {
+    let pipes = pipes(&init).map_err(words)?;
+    // Init has both ends: the command reads the first one and writes to the others.
+    let modes = [OFlags::RDONLY, OFlags::WRONLY, OFlags::WRONLY];
+    for ((name, inode), mode) in STREAMS.iter().zip(streams.pipes).zip(modes) {
+        for (number, _) in pipes.iter().filter(|(_, found)| *found == inode) {
+            let end = descriptor_of(&init.process, *number).map_err(words)?;
+            if fcntl_getfl(&end).is_ok_and(|flags| flags & OFlags::ACCMODE == mode) {
                 ends.push((name, end));
                 break;
             }
@@ -137,6 +132,7 @@ pub(crate) fn told(error: &Error) -> String {
     }
 }
 
+/// The numbers of init's descriptors.
 fn numbers(init: &Init) -> io::Result<Vec<u32>> {
     let entries = std::fs::read_dir(format!("/proc/{}/fd", init.number))?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -155,10 +151,14 @@ fn master(init: &Init, terminal: u32) -> io::Result<OwnedFd> {
     descriptor_of(&init.process, number)
 }
 
-/// The inode of a pipe that is a descriptor of init's.
-fn inode_of(init: &Init, number: u32) -> Option<u64> {
-    let link = std::fs::read_link(format!("/proc/{}/fd/{number}", init.number)).ok()?;
-    link.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()
+/// The descriptors of init's that are pipes, with the pipes' inodes.
+fn pipes(init: &Init) -> io::Result<Vec<(u32, u64)>> {
+    let inode = |number: u32| {
+        let link = std::fs::read_link(format!("/proc/{}/fd/{number}", init.number)).ok()?;
+        let inode = link.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()?;
+        Some((number, inode))
+    };
+    Ok(numbers(init)?.into_iter().filter_map(inode).collect())
 }
 
 /// A pipe of init's, which is not held open by this.

@@ -22,7 +22,8 @@
 //!
 //! 1. *No privilege is needed*: a user namespace gives all that a pod takes. Where the host forbids these there are no
 //!    pods, and `biv doctor` says so.
-//! 2. *Nobody enters a pod.* What `exec` runs is forked by the pod's init. So no process is half in.
+//! 2. *Nobody enters a pod.* What `exec` runs is forked by the pod's init. So no process is half in. Who packs
+//!    and unpacks its files is in its users and mounts, not among its processes, while none of these runs.
 //! 3. *A process is known by its descriptor* (pidfd), or as an unreaped child; never by a number that may be another's.
 //! 4. *The pod ends with its keeper*, however that ends, and the keeper ends when the pod has: then all of its
 //!    processes have been reaped, and its mounts are gone with them.

@@ -13,10 +13,10 @@ use std::time::Instant;
 
 use api::pod::Network;
 use host::poll::{PollFlags, wait_for};
+use host::processes::identity::open_process;
 use netlink::Conversation;
 use pod_protocol::PEER_INDEX;
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 use uplink::Ports;
 
 use crate::limits::HANG_UP_PATIENCE;
@@ -66,8 +66,7 @@ impl Uplink {
         let (ours, theirs) = UnixStream::pair()?;
         let theirs = OwnedFd::from(theirs);
         let child = uplink::start_at_interface(&peer.socket, &theirs, ports, network.reaches_host)?;
-        let number = Pid::from_raw(child.id().cast_signed()).ok_or(Errno::SRCH);
-        let process = number.and_then(|number| pidfd_open(number, PidfdFlags::empty()))?;
+        let process = open_process(child.id())?;
         let link = Link {
             requests: peer.requests.into(),
             process: process.try_clone()?,
@@ -203,7 +202,7 @@ mod tests {
         let users = if rustix::process::geteuid().is_root() { Users::OfRoot } else { Users::One };
         let (mut first, _line) = names::start(&setup, &users, None).unwrap();
         let Peer { socket, requests } = first.peer.take().unwrap();
-        let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap();
+        let own = open_process(std::process::id()).unwrap();
         let mut link =
             Link { requests: requests.into(), process: own, is_locked: false, is_over: false };
         assert!(answers(&socket, PATIENCE));

@@ -165,7 +165,7 @@ impl Tracing {
     fn obey(&mut self, ask: Ask) -> Result<Done, String> {
         match ask {
             Ask::Freeze if self.restarted.is_some() => Ok(Done::Frozen),
-            Ask::Freeze => self.freeze().map(|_| Done::Frozen),
+            Ask::Freeze => self.freeze().map(|()| Done::Frozen),
             Ask::Thaw => {
                 self.frozen = None;
                 self.restarted.take().map_or(Ok(()), go)?;
@@ -190,15 +190,13 @@ impl Tracing {
         }
     }
 
-    fn freeze(&mut self) -> Result<&mut Frozen, String> {
-        let frozen = match self.frozen.take() {
-            Some(frozen) => frozen,
-            None => {
-                let init = self.pod.init().map_err(|_| "the pod has ended".to_owned())?;
-                freeze_children(init.number).map_err(|error| image::told(&error))?
-            }
-        };
-        Ok(self.frozen.insert(frozen))
+    fn freeze(&mut self) -> Result<(), String> {
+        if self.frozen.is_none() {
+            let init = self.pod.init().map_err(|_| "the pod has ended".to_owned())?;
+            let frozen = freeze_children(init.number).map_err(|error| image::told(&error))?;
+            self.frozen = Some(frozen);
+        }
+        Ok(())
     }
 
     fn write(&mut self, write: Write) -> Result<Done, String> {

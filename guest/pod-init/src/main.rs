@@ -13,13 +13,15 @@
 //!    one does (`PR_SET_PDEATHSIG`); and the inner one ends when its line is closed. The kernel ends all of a pod with
 //!    its process 1.
 //! 2. *Nothing of the host stays open* in the inner process but the line to the keeper and the pipe for complaints.
-//! 3. *Nobody enters.* All of a pod's processes are forked in it, by this process or by another of the pod.
+//! 3. *Nobody enters.* All of a pod's processes are forked in it, by this process or by another of the pod. Who packs
+//!    its files is not among them, and is there only while none of them runs.
 
 #![deny(unsafe_code)]
 
 mod devices;
 mod error;
 mod files;
+mod keeper;
 mod keyring;
 mod layers;
 mod names;

@@ -9,8 +9,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -22,11 +21,11 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
     unmount,
 };
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::pivot_root;
 
 use crate::devices;
 use crate::error::{Doing, Error};
+use crate::keeper::tell;
 use crate::layers::{HOST, Layers, Replaced, on_stage};
 use crate::resolver;
 
@@ -78,14 +77,7 @@ pub fn enter(setup: &Setup) -> Result<(), Error> {
 fn tell_layers() -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let layers = open(Layers::PLACE, flags, Mode::empty())?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let files = [layers.as_fd()];
-    // There is room for it.
-    ancillary.push(SendAncillaryMessage::ScmRights(&files));
-    let line = rustix::stdio::stdin();
-    sendmsg(line, &[IoSlice::new(&[LAYERS])], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
+    Ok(tell(LAYERS, &[layers.as_fd()])?)
 }
 
 /// Puts the stage, and the host below it.

@@ -6,16 +6,15 @@
 //! It takes no file of the host's (`/dev/net/tun` may be nobody's), and no privilege but over the pod's namespaces.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use netlink::{Conversation, End};
 use pod_protocol::{Network, PEER_INDEX, UPLINK};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::thread::UnshareFlags;
 
 use crate::error::{Doing, Error};
+use crate::keeper::tell;
 use crate::unshare::unshare;
 
 /// The pod's interface, and its number. Small numbers may be those of interfaces that the kernel makes in every
@@ -50,14 +49,7 @@ pub fn make(network: &Network) -> Result<(), Error> {
     let _ = outside.keep_from_ipv6(PEER_INDEX);
     outside.raise(PEER_INDEX).doing(WHAT)?;
     bind(&socket, PEER_INDEX).doing(WHAT)?;
-    let files = [socket.as_fd(), outside.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    // There is room for them.
-    ancillary.push(SendAncillaryMessage::ScmRights(&files));
-    let line = rustix::stdio::stdin();
-    let sent = sendmsg(line, &[IoSlice::new(&[UPLINK])], &mut ancillary, SendFlags::NOSIGNAL);
-    sent.map(drop).map_err(|_| Error::NoKeeper)
+    tell(UPLINK, &[socket.as_fd(), outside.as_fd()]).map_err(|_| Error::NoKeeper)
 }
 
 /// Sets up the interfaces of the pod's namespace, whose process 1 this is.

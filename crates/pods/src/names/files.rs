@@ -1,7 +1,7 @@
 //! Packs and unpacks the files of a pod, by a process that is in it for as long as that takes.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -10,8 +10,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use host::rights;
 use pod_protocol::{FILES_NAME, PACK, UNPACK};
 
-use super::{Init, program};
-use crate::limits::COMPLAINT_MAX_BYTES;
+use super::{Init, complaint, program};
 
 /// The process. It is killed if this is dropped before its end.
 #[derive(Debug)]
@@ -59,16 +58,13 @@ impl Helper {
     ///
     /// What it complains of.
     pub fn end(mut self) -> Result<(), String> {
-        let mut text = Vec::new();
-        if let Some(complaints) = self.complaints.take() {
-            let _ = complaints.take(COMPLAINT_MAX_BYTES).read_to_end(&mut text);
-        }
+        let said = complaint(self.complaints.take());
         match self.child.wait() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) if text.is_empty() => {
+            Ok(status) if said.is_empty() => {
                 Err(format!("the process that does it ended: {status}"))
             }
-            Ok(_) => Err(String::from_utf8_lossy(&text).trim_end().to_owned()),
+            Ok(_) => Err(said),
             Err(error) => Err(error.to_string()),
         }
     }

@@ -12,12 +12,13 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Instant;
 
 use host::poll::{PollFlags, wait_for};
+use host::processes::identity::open_process;
 use host::rights;
 use pod_protocol::{LAYERS, MAPPED, Root, Setup, UNSHARED, UPLINK};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::limits::{COMPLAINT_MAX_BYTES, END_PATIENCE, START_PATIENCE};
 
@@ -98,9 +99,7 @@ pub fn start(
     // It holds the other end.
     drop(command);
     let complaints = child.stderr.take();
-    let number = Pid::from_raw(child.id().cast_signed()).ok_or(Errno::SRCH);
-    let process = number.and_then(|number| pidfd_open(number, PidfdFlags::empty()));
-    let process = process.map_err(io::Error::from)?;
+    let process = open_process(child.id())?;
     let mut first = First { child, process, complaints, peer: None, layers: None };
     if !has_unshared(&mut ours) {
         return Err(Error::Init(first.why()));
@@ -165,10 +164,17 @@ fn has_unshared(line: &mut UnixStream) -> bool {
 
 /// The directory of the pod's layers, which the first process sends when it has made them, in time.
 fn layers(line: &UnixStream) -> Option<OwnedFd> {
+    let [layers] = told(line, LAYERS)?;
+    Some(layers)
+}
+
+/// The descriptors that come with this word of the first process, in time.
+fn told<const COUNT: usize>(line: &UnixStream, word: u8) -> Option<[OwnedFd; COUNT]> {
     let mut byte = [0];
-    let received = speaks(line).then(|| rights::receive(line, &mut byte, 1, RecvFlags::empty()));
-    let mut received = received?.ok()?;
-    received.files.pop().filter(|_| received.bytes == 1 && byte == [LAYERS])
+    let received =
+        speaks(line).then(|| rights::receive(line, &mut byte, COUNT, RecvFlags::empty()));
+    let received = received?.ok().filter(|received| received.bytes == 1)?;
+    received.files.try_into().ok().filter(|_| byte == [word])
 }
 
 /// Whether the first process says something, or has ended, in time.
@@ -179,12 +185,8 @@ fn speaks(line: &UnixStream) -> bool {
 
 /// The other end of the pod's interface, which the first process makes and sends, in time.
 fn peer(line: &UnixStream) -> Option<Peer> {
-    let deadline = Instant::now() + START_PATIENCE;
-    wait_for(line.as_fd(), PollFlags::IN, Some(deadline)).ok().filter(|ready| !ready.is_empty())?;
-    let mut byte = [0];
-    let received = rights::receive(line, &mut byte, 2, RecvFlags::empty()).ok()?;
-    let [socket, requests] = <[OwnedFd; 2]>::try_from(received.files).ok()?;
-    (byte == [UPLINK]).then_some(Peer { socket, requests })
+    let [socket, requests] = told(line, UPLINK)?;
+    Some(Peer { socket, requests })
 }
 
 /// A file in memory that nobody can change any more.
@@ -249,16 +251,20 @@ impl First {
     /// What it has complained of when it has ended, which it is made to.
     pub fn why(&mut self) -> String {
         self.end();
-        let mut text = Vec::new();
-        if let Some(complaints) = self.complaints.take() {
-            let _ = complaints.take(COMPLAINT_MAX_BYTES).read_to_end(&mut text);
-        }
-        let text = String::from_utf8_lossy(&text);
-        match text.trim_end() {
-            "" => "its first process was killed".to_owned(),
-            said => said.to_owned(),
+        match complaint(self.complaints.take()) {
+            said if said.is_empty() => "its first process was killed".to_owned(),
+            said => said,
         }
     }
+}
+
+/// What a process has complained of, when it has ended.
+fn complaint(complaints: Option<ChildStderr>) -> String {
+    let mut text = Vec::new();
+    if let Some(complaints) = complaints {
+        let _ = complaints.take(COMPLAINT_MAX_BYTES).read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).trim_end().to_owned()
 }
 
 impl Drop for First {
@@ -293,7 +299,7 @@ impl Traced {
     /// It has ended.
     pub fn init(&self) -> io::Result<Init> {
         let number = self.child()?;
-        let process = host::processes::identity::open_process(number)?;
+        let process = open_process(number)?;
         // It was that one, and not another that has got its number since.
         match self.child()? == number {
             true => Ok(Init { number, process }),
