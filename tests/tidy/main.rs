@@ -111,7 +111,7 @@ const MAY_IMPORT: [(&str, &[&str]); 40] = [
             "uplink",
         ],
     ),
-    ("pod-init", &["netlink", "pod-protocol", "protocol", "service"]),
+    ("pod-init", &["archive", "netlink", "pod-protocol", "protocol", "service"]),
     ("netlink", &[]),
     ("uplink", &["host", "network", "session", "spec"]),
     ("pod-protocol", &[]),

@@ -25,7 +25,7 @@ mod place;
 mod tests;
 mod unpack;
 
-pub use pack::{Source, pack};
+pub use pack::{Source, names, pack};
 pub use place::{Destination, names_contents};
 pub use unpack::{Owner, Rules, unpack};
 

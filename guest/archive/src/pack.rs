@@ -224,7 +224,11 @@ fn is_kernels(directory: &OwnedFd) -> Result<bool, Errno> {
 }
 
 /// What is in a directory, in order.
-fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
     for name in Dir::read_from(directory.as_fd())? {
         let name = name?.file_name().to_bytes().to_vec();

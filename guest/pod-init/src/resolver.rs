@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rustix::mount::mount_bind;
+use service::place;
 
 /// What programs read, below the root.
 pub const PLACE: &str = "etc/resolv.conf";
@@ -24,26 +25,12 @@ pub fn text(nameserver: Ipv4Addr) -> String {
 
 /// Covers the file in the root.
 pub fn cover(nameserver: Ipv4Addr) -> io::Result<()> {
-    let place = Path::new("/").join(PLACE);
-    if !place.exists() {
-        make(&place)?;
-    }
+    let covered = Path::new("/").join(PLACE);
+    place::make(&covered)?;
     let mut file = File::create_new(NAMED)?;
     file.write_all(text(nameserver).as_bytes())?;
     file.set_permissions(Permissions::from_mode(0o644))?;
-    let covered = mount_bind(NAMED, &place);
+    let done = mount_bind(NAMED, &covered);
     fs::remove_file(NAMED)?;
-    Ok(covered?)
-}
-
-/// An empty file to be covered: where a link leads, if it is one that leads nowhere.
-fn make(place: &Path) -> io::Result<()> {
-    let place = match fs::read_link(place) {
-        Ok(target) => place.parent().unwrap_or(Path::new("/")).join(target),
-        Err(_) => place.to_owned(),
-    };
-    if let Some(directory) = place.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    File::create_new(place).map(drop)
+    Ok(done?)
 }

@@ -4,7 +4,7 @@
 //! - [`serve`]: the loop; what is particular to a guest or a pod is its [`serve::System`].
 //! - [`line`]: the channel; [`session`]: one order and its command's streams; [`command`]: starting it; [`copy`]:
 //!   packing and unpacking files, which init does itself.
-//! - [`reaper`]: the parent of orphans.
+//! - [`reaper`]: the parent of orphans; [`place`]: files to be covered, which init has before it serves.
 //!
 //! What it is not: a program. The first process calls [`serve::serve`], and what it executes again under the names
 //! [`command::SESSION_NAME`] and [`copy::COPY_NAME`] calls [`command::run_session`] and [`copy::run`].
@@ -16,6 +16,7 @@ pub mod copy;
 pub mod error;
 pub mod line;
 mod pace;
+pub mod place;
 mod poller;
 pub mod reaper;
 pub mod serve;

@@ -143,14 +143,14 @@ impl<S: System> Service<S> {
         while !self.is_unprepared
             && let Some((number, frame)) = self.line.next_frame()?
         {
+            let may_adopt = S::ADOPTS && number == FIRST;
             match (number, &frame) {
                 (LINE, frame) => {
                     self.obey_for_all(frame)?;
                     continue;
                 }
                 (FIRST..=SESSIONS_MAX, Frame::Order(_)) => {
-                    let adopts = S::ADOPTS && number == FIRST;
-                    let new = || Session::new(number, S::PLACE, adopts);
+                    let new = || Session::new(number, S::PLACE, may_adopt);
                     self.sessions.entry(number).or_insert_with(new);
                 }
                 (FIRST, _) if self.sessions.is_empty() => {
@@ -159,7 +159,7 @@ impl<S: System> Service<S> {
                 (FIRST..=SESSIONS_MAX, _) => {}
                 _ => return Err(Error::OutOfTurn(name_of(&frame))),
             }
-            let may_have_started = S::ADOPTS && number == FIRST && frame == Frame::Start;
+            let may_have_started = may_adopt && frame == Frame::Start;
             // One that has ended since the host sent this has no use for it.
             if let Some(session) = self.sessions.get_mut(&number) {
                 match session.obey(frame, &mut self.line) {

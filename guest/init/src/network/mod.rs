@@ -116,22 +116,8 @@ fn name_servers(servers: &[Ipv4Addr]) -> io::Result<()> {
     if is_covered {
         return Ok(());
     }
-    if !Path::new(RESOLV_CONF).exists() {
-        make_place(Path::new(RESOLV_CONF))?;
-    }
+    service::place::make(Path::new(RESOLV_CONF))?;
     Ok(rustix::mount::mount_bind(ours, RESOLV_CONF)?)
-}
-
-/// An empty file to be covered: where a link leads, if it is one that leads nowhere.
-fn make_place(path: &Path) -> io::Result<()> {
-    let place = match fs::read_link(path) {
-        Ok(target) => path.parent().unwrap_or(Path::new("/")).join(target),
-        Err(_) => path.to_owned(),
-    };
-    if let Some(directory) = place.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    fs::write(place, "")
 }
 
 #[cfg(test)]

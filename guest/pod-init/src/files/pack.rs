@@ -8,9 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use archive::names;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fgetxattr, flistxattr, fstat, openat,
-    readlinkat, statat,
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, fgetxattr, flistxattr, fstat, openat, readlinkat,
+    statat,
 };
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
@@ -204,17 +205,4 @@ fn extensions(file: impl AsFd, status: &Stat) -> Result<Vec<(String, Vec<u8>)>, 
         all.push((format!("SCHILY.xattr.{text}"), value));
     }
     Ok(all)
-}
-
-/// What is in a directory, in order.
-pub(super) fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
-    let mut names = Vec::new();
-    for name in Dir::read_from(directory)? {
-        let name = name?.file_name().to_bytes().to_vec();
-        if name != b"." && name != b".." {
-            names.push(OsString::from_vec(name));
-        }
-    }
-    names.sort();
-    Ok(names)
 }

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use archive::names;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
     XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, fstatfs, futimens, linkat, mkdirat,
@@ -16,7 +17,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tar::{Archive, Entry, EntryType};
 
-use super::pack::names;
 use super::{OPAQUE, WHITEOUT};
 use crate::error::{Doing, Error};
 
