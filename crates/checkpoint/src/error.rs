@@ -58,8 +58,8 @@ pub enum Error {
 
 impl Error {
     /// For what we were to do.
-    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { what: what.into(), source }
+    pub(crate) fn io<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        move |error| Self::Io { what: what.into(), source: error.into() }
     }
 
     /// For what a process has.

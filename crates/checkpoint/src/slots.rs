@@ -35,8 +35,7 @@ impl Slots {
     ///
     /// Where the kernel tells nothing about it.
     pub fn add(&mut self, name: impl Into<String>, end: impl AsFd) -> Result<(), Error> {
-        let stat =
-            rustix::fs::fstat(end).map_err(|error| Error::io("look at a pipe")(error.into()))?;
+        let stat = rustix::fs::fstat(end).map_err(Error::io("look at a pipe"))?;
         self.names.insert((stat.st_dev, stat.st_ino), name.into());
         Ok(())
     }

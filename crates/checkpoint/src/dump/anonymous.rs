@@ -63,7 +63,7 @@ fn timer(pid: u32, line: &Line) -> Result<Option<OpenFile>, Error> {
     let process = identity::open_process(pid).map_err(Error::io("open a process"))?;
     let timer = identity::descriptor_of(&process, line.number);
     let timer = timer.map_err(Error::io(format!("take a timer of process {pid}")))?;
-    let times = timerfd_gettime(&timer).map_err(|error| Error::io("ask a timer")(error.into()))?;
+    let times = timerfd_gettime(&timer).map_err(Error::io("ask a timer"))?;
     let line = descriptor::read_one(pid, line.number)?;
     let nanoseconds = |time: Timespec| {
         let [seconds, rest] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).ok());

@@ -12,7 +12,7 @@ use super::anonymous::{self, Holder};
 use super::found::Found;
 use super::named_pipes::NamedPipes;
 use super::objects::Objects;
-use super::pipes::copy;
+use super::pipes::{copy, has_ended};
 use super::sockets::Sockets;
 use super::terminals::{self, Terminals};
 use super::{Names, input, locks};
@@ -247,14 +247,10 @@ fn path(pid: u32, line: &Line) -> Result<OpenFile, Error> {
 
 /// What is in a pipe, without taking it out; `end` is either of its ends, `ends` says which of them the tree has.
 fn content(pid: u32, end: &OwnedFd, ends: [bool; 2]) -> Result<Pipe, Error> {
-    let io = |what: &str| {
-        let what = what.to_owned();
-        move |error: rustix::io::Errno| Error::Io { what, source: error.into() }
-    };
-    if ends != [true; 2] && has_other_end(end).map_err(io("look at a pipe"))? {
+    if ends != [true; 2] && !has_ended(end)? {
         return Err(Error::unsupported(pid, "has a pipe whose other end is not in the tree"));
     }
-    let capacity = fcntl_getpipe_size(end).map_err(io("ask for a pipe's size"))?;
+    let capacity = fcntl_getpipe_size(end).map_err(Error::io("ask for a pipe's size"))?;
     if capacity > MAX_PIPE_BYTES {
         return Err(Error::unsupported(pid, "has a pipe that is too large"));
     }
@@ -264,17 +260,9 @@ fn content(pid: u32, end: &OwnedFd, ends: [bool; 2]) -> Result<Pipe, Error> {
             let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(end));
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let source = rustix::fs::open(path, flags, rustix::fs::Mode::empty());
-            copy(&source.map_err(io("open a pipe"))?, capacity)?
+            copy(&source.map_err(Error::io("open a pipe"))?, capacity)?
         }
         false => Vec::new(),
     };
     Ok(Pipe { capacity: capacity as u64, content: Bytes(content) })
-}
-
-/// Whether a pipe of which the tree has one end has another one, elsewhere.
-fn has_other_end(end: &OwnedFd) -> rustix::io::Result<bool> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let mut polled = [PollFd::new(end, PollFlags::empty())];
-    poll(&mut polled, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-    Ok(!polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
 }

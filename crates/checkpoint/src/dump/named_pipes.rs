@@ -8,13 +8,11 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use host::processes::identity;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, pipe_with, tee};
-use rustix::time::Timespec;
 
-use super::pipes::copy;
+use super::pipes::{copy, has_ended};
 use crate::error::Error;
 use crate::limits::MAX_PIPE_BYTES;
 use crate::proc::descriptor::Line;
@@ -43,11 +41,6 @@ pub(super) struct NamedPipes {
     /// By device and inode: its place.
     places: BTreeMap<(u64, u64), usize>,
     entries: Vec<Entry>,
-}
-
-fn failed(what: &str) -> impl FnOnce(Errno) -> Error {
-    let what = what.to_owned();
-    move |error| Error::Io { what, source: error.into() }
 }
 
 impl NamedPipes {
@@ -101,11 +94,11 @@ fn waiting(entry: &Entry) -> Result<Vec<usize>, Error> {
     let mut waiting = Vec::new();
     match (readers.clone().next(), writers.next()) {
         (Some(_), Some(_)) | (None, None) => {}
-        (None, Some(writer)) if has_ended(writer)? => {}
+        (None, Some(writer)) if has_ended(&writer.file)? => {}
         (None, Some(_)) => return Err(elsewhere()),
         (Some(_), None) => {
             for reader in readers.by_ref() {
-                if has_ended(reader)? {
+                if has_ended(&reader.file)? {
                     continue;
                 }
                 if !is_empty_and_unwritten(reader)? {
@@ -118,21 +111,13 @@ fn waiting(entry: &Entry) -> Result<Vec<usize>, Error> {
     Ok(waiting)
 }
 
-/// Whether an end says that nobody has the other.
-fn has_ended(end: &End) -> Result<bool, Error> {
-    let mut polled = [PollFd::new(&end.file, PollFlags::empty())];
-    let polling = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    polling.map_err(failed("look at a named pipe"))?;
-    Ok(polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
-}
-
 /// Whether nothing is in a pipe, and nobody could write to it.
 fn is_empty_and_unwritten(reader: &End) -> Result<bool, Error> {
-    let (_read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(failed("make a pipe"))?;
+    let (_read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(Error::io("make a pipe"))?;
     match tee(&reader.file, &write, 1, SpliceFlags::NONBLOCK) {
         Ok(copied) => Ok(copied == 0),
         Err(Errno::AGAIN) => Ok(false),
-        Err(error) => Err(failed("look at a named pipe")(error)),
+        Err(error) => Err(Error::io("look at a named pipe")(error)),
     }
 }
 
@@ -147,11 +132,11 @@ fn content(entry: Entry) -> Result<NamedPipe, Error> {
             let own = format!("/proc/self/fd/{}", writer.file.as_raw_fd());
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
             opened = rustix::fs::open(own, flags, Mode::empty());
-            opened.as_ref().map_err(|error| failed("open a named pipe")(*error))?
+            opened.as_ref().map_err(|error| Error::io("open a named pipe")(*error))?
         }
         (None, None) => return Err(Error::Gone(pid)),
     };
-    let capacity = fcntl_getpipe_size(source).map_err(failed("ask for a pipe's size"))?;
+    let capacity = fcntl_getpipe_size(source).map_err(Error::io("ask for a pipe's size"))?;
     if capacity > MAX_PIPE_BYTES {
         return Err(Error::unsupported(pid, format!("has the named pipe {path}: it is too large")));
     }

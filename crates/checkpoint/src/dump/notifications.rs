@@ -30,7 +30,7 @@ pub(super) fn describe(pid: u32, own: u32, line: &Line) -> Result<OpenFile, Erro
     let file = identity::descriptor_of(&process, line.number);
     let file = file.map_err(Error::io("take a file of changes"))?;
     let waiting = rustix::io::ioctl_fionread(&file);
-    if waiting.map_err(|error| Error::io("look at a file of changes")(error.into()))? > 0 {
+    if waiting.map_err(Error::io("look at a file of changes"))? > 0 {
         return Err(refused("has been told of changes (inotify(7)) that it has not read yet"));
     }
     let lines = line.rest.iter().filter(|(name, _)| name.starts_with("inotify "));

@@ -70,8 +70,7 @@ impl Objects {
         let process = identity::open_process(pid).map_err(Error::io("open a process"))?;
         let taken = identity::descriptor_of(&process, line.number);
         let taken = taken.map_err(Error::io(format!("take {} of process {pid}", line.link)))?;
-        let bytes =
-            rustix::fs::fstat(&taken).map_err(|error| Error::io("look at a file")(error.into()))?;
+        let bytes = rustix::fs::fstat(&taken).map_err(Error::io("look at a file"))?;
         let bytes = u64::try_from(bytes.st_size).unwrap_or(0);
         let path = line.link.strip_suffix(DELETED).unwrap_or(&line.link);
         let name = path.strip_prefix("/memfd:");
@@ -151,7 +150,7 @@ fn dump_open(descriptor: &OwnedFd, owner: Owner, pages: &mut impl Pages) -> Resu
     // `ENXIO` says that there is nothing behind `at`.
     while let Ok(data) = rustix::fs::seek(&file, SeekFrom::Data(at)) {
         let hole = rustix::fs::seek(&file, SeekFrom::Hole(data));
-        let hole = hole.map_err(|error| Error::io("look for a hole")(error.into()))?;
+        let hole = hole.map_err(Error::io("look for a hole"))?;
         at = data - data % PAGE_BYTES;
         while at < hole {
             let mut bytes = vec![0; PIECE_BYTES];

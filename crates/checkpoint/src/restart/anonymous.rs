@@ -48,7 +48,7 @@ pub(super) fn set(
             let counter = identity::descriptor_of(process, u32::try_from(number).unwrap_or(0));
             let counter = counter.map_err(Error::io("take a counter"))?;
             let written = rustix::io::write(&counter, &value.to_ne_bytes());
-            written.map_err(|error| Error::io("set a counter")(error.into()))?;
+            written.map_err(Error::io("set a counter"))?;
         }
         OpenFile::Timer { ticks, nanoseconds, .. } => {
             let parts = nanoseconds.map(|time| [time / 1_000_000_000, time % 1_000_000_000]);

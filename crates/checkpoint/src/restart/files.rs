@@ -69,11 +69,8 @@ pub(super) fn open(
     }
     low.sockets.complete(seat, area, state, (opened, restarted))?;
     let mut plan = Plan::new(0, seat, area);
-    for end in low.pipes.iter().flatten().map(|end| u64::from(*end)).chain(low.sockets.lows()) {
-        plan.may(libc::SYS_close, [end]);
-        plan.flush_if_full()?;
-    }
-    for number in low.named_pipes {
+    let ends = low.pipes.iter().flatten().map(|end| u64::from(*end));
+    for number in ends.chain(low.sockets.lows()).chain(low.named_pipes) {
         plan.may(libc::SYS_close, [number]);
         plan.flush_if_full()?;
     }
@@ -105,10 +102,7 @@ fn pipes(seat: &Seat, area: &Area, pipes: &[Pipe]) -> Result<Vec<[u32; 2]>, Erro
         let room = plan.words(&[0]);
         plan.must("make a pipe", libc::SYS_pipe2, [room, 0]);
         plan.run()?;
-        let mut bytes = [0; 8];
-        std::os::unix::fs::FileExt::read_exact_at(area.memory(), &mut bytes, room)
-            .map_err(Error::io("read an answer"))?;
-        let ends = [0, 4].map(|at| u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n])));
+        let ends = slots::halves(area, room)?;
         let write = identity::descriptor_of(&process, ends[1]);
         fill(write.map_err(Error::io("take a pipe"))?, pipe.capacity, &pipe.content)?;
         made.push(ends);
@@ -192,7 +186,7 @@ fn place(
 ) -> Result<(), Error> {
     let mut plan = Plan::new(0, seat, area);
     for (result, index) in results.into_iter().zip(indexes) {
-        let (low, number) = (result.cast_unsigned(), opened.base + *index as u64);
+        let (low, number) = (result.cast_unsigned(), opened.description(*index));
         move_to(&mut plan, low, number);
     }
     plan.run().map(drop)
@@ -207,7 +201,7 @@ fn positions(
     let process = identity::open_process(seat.task()).map_err(Error::io("open the seed"))?;
     let mut plan = Plan::new(0, seat, area);
     for (index, description) in some {
-        let number = opened.base + *index as u64;
+        let number = opened.description(*index);
         match &description.file {
             OpenFile::Path { position, .. } | OpenFile::Object { position, .. }
                 if *position > 0 =>
@@ -235,7 +229,7 @@ pub(super) fn take(
 ) -> Result<(), Error> {
     for descriptor in descriptors {
         let flags = if descriptor.close_on_exec { libc::O_CLOEXEC } else { 0 };
-        let from = opened.base + descriptor.description as u64;
+        let from = opened.description(descriptor.description);
         let arguments = [from, descriptor.number.into(), flags.cast_unsigned().into()];
         plan.must("take a descriptor", libc::SYS_dup3, arguments);
         plan.flush_if_full()?;

@@ -33,7 +33,7 @@ pub(super) fn make(seat: &Seat, area: &Area, pipes: &[NamedPipe]) -> Result<Vec<
 
 /// What has the name now may be anything, and may be in use.
 fn check(file: &rustix::fd::OwnedFd, pipe: &NamedPipe) -> Result<(), Error> {
-    let failed = |error: rustix::io::Errno| Error::io("look at a named pipe")(error.into());
+    let failed = |error: rustix::io::Errno| Error::io("look at a named pipe")(error);
     let stat = rustix::fs::fstat(file).map_err(failed)?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     let is_empty = kind == rustix::fs::FileType::Fifo

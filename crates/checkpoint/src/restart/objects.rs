@@ -53,7 +53,7 @@ fn make_one(seat: &Seat, area: &Area, object: &Object) -> Result<u64, Error> {
 }
 
 fn fill(file: &File, index: usize, object: &Object, image: &Image) -> Result<(), Error> {
-    let failed = |error: rustix::io::Errno| Error::io("make an object as it was")(error.into());
+    let failed = |error: rustix::io::Errno| Error::io("make an object as it was")(error);
     ftruncate(file, object.bytes).map_err(failed)?;
     let owner = Owner::Object(u32::try_from(index).unwrap_or(u32::MAX));
     for extent in image.extents_of(owner) {

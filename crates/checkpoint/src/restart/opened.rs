@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
 use rustix::pipe::fcntl_setpipe_size;
 
 use super::plan::Plan;
@@ -53,10 +54,7 @@ pub(super) fn move_to(plan: &mut Plan<'_>, low: u64, number: u64) {
 
 /// Put into a pipe what was in it.
 pub(super) fn fill(write: OwnedFd, capacity: u64, content: &[u8]) -> Result<(), Error> {
-    let io = |error: rustix::io::Errno| Error::Io {
-        what: "make a pipe as it was".to_owned(),
-        source: error.into(),
-    };
+    let io = |error: Errno| Error::io("make a pipe as it was")(error);
     let capacity = usize::try_from(capacity).unwrap_or(usize::MAX).min(MAX_PIPE_BYTES);
     if rustix::pipe::fcntl_getpipe_size(&write).map_err(io)? != capacity {
         fcntl_setpipe_size(&write, capacity).map_err(io)?;

@@ -155,7 +155,7 @@ pub(super) fn stop(seat: &Seat) -> Result<(), Error> {
     let task = seat.task();
     let pid = rustix::process::Pid::from_raw(task.cast_signed()).ok_or(Error::Gone(task))?;
     let stop = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
-    stop.map_err(|error| Error::io("stop a process")(error.into()))?;
+    stop.map_err(Error::io("stop a process"))?;
     let (deadline, mut signal) = (Instant::now() + FREEZE_PATIENCE, 0);
     loop {
         trace::resume(task, signal).map_err(Error::io("stop a process"))?;

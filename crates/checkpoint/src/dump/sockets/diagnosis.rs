@@ -58,7 +58,7 @@ pub(super) struct Table {
 impl Table {
     /// Ask; `socket` is one for that.
     pub fn read(socket: &OwnedFd) -> Result<Self, Error> {
-        let io = |error: rustix::io::Errno| Error::io("ask for sockets")(error.into());
+        let io = |error: rustix::io::Errno| Error::io("ask for sockets")(error);
         send(socket, &request(), SendFlags::empty()).map_err(io)?;
         let mut table = Self::default();
         let mut bytes = vec![0; ANSWER_BYTES];

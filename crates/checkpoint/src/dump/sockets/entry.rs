@@ -26,7 +26,7 @@ impl Entry {
     pub fn has(&self, events: PollFlags) -> Result<bool, Error> {
         let mut polled = [PollFd::new(&self.socket, events)];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
-            .map_err(|error| Error::io("look at a socket")(error.into()))?;
+            .map_err(Error::io("look at a socket"))?;
         Ok(polled[0].revents().intersects(events))
     }
 

@@ -56,7 +56,7 @@ pub(super) fn begin<'a>(
 
 /// The type of a socket, and whether it speaks Multipath TCP; it is refused if it is none that is kept.
 fn kind(entry: &Entry) -> Result<(SocketType, bool), Error> {
-    let io = |error: rustix::io::Errno| Error::io("look at a socket")(error.into());
+    let io = |error: rustix::io::Errno| Error::io("look at a socket")(error);
     let protocol = sockopt::socket_protocol(&entry.socket).map_err(io)?;
     let protocol = protocol.map_or(0, |protocol| protocol.as_raw().get());
     match (sockopt::socket_type(&entry.socket).map_err(io)?, protocol.cast_signed()) {
@@ -295,7 +295,7 @@ fn peek(entry: &Entry, bytes: u64) -> Result<Vec<u8>, Error> {
     }
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let read = recv(&entry.socket, &mut *found, flags);
-    let (read, _) = read.map_err(|error| Error::io("look into a TCP connection")(error.into()))?;
+    let (read, _) = read.map_err(Error::io("look into a TCP connection"))?;
     match read == bytes {
         true => Ok(found),
         false => Err(Error::unsupported(entry.pid, "has a TCP connection that changes")),

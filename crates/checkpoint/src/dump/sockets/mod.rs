@@ -65,7 +65,7 @@ impl Sockets {
         socket: OwnedFd,
     ) -> Result<usize, Error> {
         let family = sockopt::socket_domain(&socket);
-        let family = family.map_err(|error| Error::io("look at a socket")(error.into()))?;
+        let family = family.map_err(Error::io("look at a socket"))?;
         if ![AddressFamily::UNIX, AddressFamily::INET, AddressFamily::INET6].contains(&family) {
             let what = format!("has a socket of family {}", family.as_raw());
             return Err(Error::unsupported(pid, what));
@@ -137,7 +137,7 @@ fn options(entry: &Entry) -> Result<Vec<SocketOption>, Error> {
     }
     let mut found = Vec::new();
     let kind = sockopt::socket_type(&entry.socket);
-    let kind = kind.map_err(|error| Error::io("look at a socket")(error.into()))?;
+    let kind = kind.map_err(Error::io("look at a socket"))?;
     let has = |known: &&Known| kind == SocketType::DGRAM || !known.only_datagrams;
     for known in options::all().filter(has) {
         let Ok(value) = option(&entry.socket, known.level, known.name, known.bytes) else {
@@ -156,7 +156,7 @@ pub(super) fn messages(
     files: Vec<usize>,
 ) -> Result<Vec<Message>, Error> {
     let kind = sockopt::socket_type(&entry.socket);
-    let kind = kind.map_err(|error| Error::io("look at a socket")(error.into()))?;
+    let kind = kind.map_err(Error::io("look at a socket"))?;
     let from = match kind {
         SocketType::DGRAM => unix::plain_name(entry.pid, &unix::behind_family(arrived.from))?,
         _ => None,

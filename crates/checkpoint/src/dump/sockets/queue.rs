@@ -36,7 +36,7 @@ pub(in crate::dump) fn peek(entry: &Entry) -> Result<Vec<Arrived>, Error> {
     if entry.family != AddressFamily::UNIX {
         return Ok(Vec::new());
     }
-    let io = |error: Errno| Error::io("look at what has arrived at a socket")(error.into());
+    let io = |error: Errno| Error::io("look at what has arrived at a socket")(error);
     if entry.has(PollFlags::PRI)? {
         return Err(Error::unsupported(entry.pid, "has a socket with urgent data"));
     }
@@ -102,7 +102,7 @@ fn bytes_before_files(entry: &Entry, arrived: &Arrived, offset: usize) -> Result
 
 fn peek_all(entry: &Entry, end: usize) -> Result<Vec<Arrived>, Error> {
     let kind = sockopt::socket_type(&entry.socket);
-    let kind = kind.map_err(|error| Error::io("look at a socket")(error.into()))?;
+    let kind = kind.map_err(Error::io("look at a socket"))?;
     let too_much = || Error::unsupported(entry.pid, "has a socket with too much in its queue");
     let mut messages: Vec<Arrived> = Vec::new();
     let mut total = 0;

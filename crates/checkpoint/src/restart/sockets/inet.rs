@@ -32,10 +32,6 @@ fn all(state: &State) -> impl Iterator<Item = (usize, &Inet)> {
     })
 }
 
-fn io(what: &'static str) -> impl Fn(Errno) -> Error {
-    move |error| Error::Io { what: what.to_owned(), source: error.into() }
-}
-
 /// Make all of them.
 pub(super) fn make(
     actors: &mut Actors<'_>,
@@ -77,14 +73,14 @@ fn open(actors: &mut Actors<'_>, inet: &Inet) -> Result<u64, Error> {
 fn begin(socket: &OwnedFd, inet: &Inet) -> Result<(), Error> {
     if let Some(name) = &inet.name {
         let what = format!("have the name {name}");
-        bind(socket, name).map_err(|error| Error::io(what)(error.into()))?;
+        bind(socket, name).map_err(Error::io(what))?;
     }
     match &inet.role {
         InetRole::Listens { backlog } => {
-            listen(socket, i32::try_from(*backlog).unwrap_or(i32::MAX)).map_err(io("listen"))
+            listen(socket, i32::try_from(*backlog).unwrap_or(i32::MAX)).map_err(Error::io("listen"))
         }
         InetRole::Datagrams { peer: Some(peer) } => {
-            connect(socket, peer).map_err(io("connect a UDP socket"))
+            connect(socket, peer).map_err(Error::io("connect a UDP socket"))
         }
         _ => Ok(()),
     }
@@ -107,9 +103,9 @@ fn repair(socket: &OwnedFd, inet: &Inet, connection: &Connection) -> Result<(), 
     set(libc::TCP_QUEUE_SEQ, &[before(connection.write_next, written)])?;
     if let Some(name) = &inet.name {
         let what = format!("have the name {name}");
-        bind(socket, name).map_err(|error| Error::io(what)(error.into()))?;
+        bind(socket, name).map_err(Error::io(what))?;
     }
-    connect(socket, &connection.peer).map_err(io("make a TCP connection as it was"))?;
+    connect(socket, &connection.peer).map_err(Error::io("make a TCP connection as it was"))?;
     let mut agreed = vec![SEGMENT, connection.segment_bytes];
     if let Some((send, receive)) = connection.scales {
         agreed.extend([SCALES, u32::from(send) | u32::from(receive) << 16]);
@@ -149,7 +145,7 @@ fn put(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Error> {
                 let what = "a TCP connection holds more than can be kept here (net.core.wmem_max)";
                 return Err(Error::Host(what.to_owned()));
             }
-            Err(error) => return Err(io("fill the queue of a TCP connection")(error)),
+            Err(error) => return Err(Error::io("fill the queue of a TCP connection")(error)),
         }
     }
     Ok(())
@@ -173,7 +169,7 @@ pub(super) fn complete(state: &State, sockets: &Sockets) -> Result<(), Error> {
     }
     for (_, connection, socket) in &connections {
         if connection.has_sent_all {
-            shutdown(socket, Shutdown::Write).map_err(io("end a TCP connection"))?;
+            shutdown(socket, Shutdown::Write).map_err(Error::io("end a TCP connection"))?;
         }
     }
     for (place, _) in all(state) {

@@ -110,7 +110,7 @@ impl Sockets {
                 // What nobody will receive.
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 let sent = send(self.take(self.low(place))?, &[0], flags);
-                sent.map_err(|error| Error::io("have a socket reset")(error.into()))?;
+                sent.map_err(Error::io("have a socket reset"))?;
             }
             let how = match socket.shutdown {
                 1 => Shutdown::Read,
@@ -124,7 +124,7 @@ impl Sockets {
                 continue;
             }
             let done = shutdown(self.take(self.low(place))?, how);
-            done.map_err(|error| Error::io("shut a socket down")(error.into()))?;
+            done.map_err(Error::io("shut a socket down"))?;
         }
         let mut plan = actors.plan();
         for low in self.unix.left.values() {

@@ -142,7 +142,7 @@ fn send_plain(socket: &std::os::fd::OwnedFd, bytes: &[u8]) -> Result<(), Error> 
         let sent = match send(socket, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(sent) => sent,
             Err(rustix::io::Errno::AGAIN) => return Err(full()),
-            Err(error) => return Err(Error::io("send what is in a queue")(error.into())),
+            Err(error) => return Err(Error::io("send what is in a queue")(error)),
         };
         rest = rest.get(sent..).unwrap_or_default();
         if rest.is_empty() {
