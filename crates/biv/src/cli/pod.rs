@@ -323,7 +323,7 @@ pub struct Checkpoint {
 
 /// Move a running pod to another host, or to another place on this one, where `biv pod receive` waits for it.
 ///
-/// The pod is frozen, sent, and made again over there; it runs there when all of it is there, and is removed here then.
+/// The pod is frozen, sent, and made again over there; it runs there when all of it is there, and is ended here then.
 /// If that fails before, it goes on here. If the line is lost in the moment in between, it stays frozen here, and biv
 /// says what to do: it never runs twice.
 #[derive(Debug, Args)]

@@ -80,7 +80,10 @@ pub enum Error {
     #[error("the domain ended before everything was copied")]
     Lost,
     /// A snapshot is no stream.
-    #[error("cannot write a snapshot to standard output; name a file (./- for a file called -)")]
+    #[error(
+        "cannot write a snapshot or an image to standard output; name a file (./- for a file \
+         called -)"
+    )]
     NoStream,
     /// Where a snapshot is to go.
     #[error("cannot write {path}: {error}", path = path.display())]
