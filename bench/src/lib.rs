@@ -23,6 +23,7 @@
 pub mod bars;
 mod counters;
 pub mod domains;
+pub mod experiment;
 mod family;
 pub mod files;
 mod group;

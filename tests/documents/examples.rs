@@ -389,4 +389,10 @@ pub const EXAMPLES: &[Example] = &[
         lines: &[("cargo", HOURS)],
         ..PLAIN
     },
+    Example {
+        document: "docs/measuring.md",
+        begins: "cargo build --release && cargo run --release -p bench --bin pods",
+        lines: &[("cargo", HOURS)],
+        ..PLAIN
+    },
 ];

@@ -8,13 +8,14 @@
 
 use bench::bars::Group;
 use bench::domains::Domains;
+use bench::experiment::{Experiment, Report};
 use bench::markdown::amount;
 
-use crate::experiment::{Experiment, Options, Report};
+use crate::Options;
 use crate::work;
 
 /// See the head of this file.
-pub const EXPERIMENT: Experiment = Experiment {
+pub const EXPERIMENT: Experiment<Options> = Experiment {
     name: "isolation",
     title: "Section 4.3: two of four equal domains, beside two that do harm",
     run,

@@ -20,7 +20,6 @@
 
 #![forbid(unsafe_code)]
 
-mod experiment;
 mod isolation;
 mod operations;
 mod paper;
@@ -32,10 +31,25 @@ mod work;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use experiment::{Experiment, Options};
+use bench::experiment::{self, Experiment};
+
+/// The command line.
+#[derive(Debug)]
+struct Options {
+    /// Fewer rounds.
+    quick: bool,
+    /// How long domains of one measurement run.
+    seconds: u64,
+    /// The most domains at once.
+    domains: u64,
+    /// Systems that machines are compared with.
+    against: String,
+    /// Where reports go.
+    out: PathBuf,
+}
 
 /// In the order of the paper.
-const EXPERIMENTS: [Experiment; 9] = [
+const EXPERIMENTS: [Experiment<Options>; 9] = [
     operations::APPLICATIONS,
     operations::PROCESSES,
     operations::SWITCHES,
@@ -64,7 +78,7 @@ fn main() -> ExitCode {
     }
     let outcome =
         parse(std::env::args().skip(1)).map_err(|complaint| format!("{complaint}\n{USAGE}"));
-    match outcome.and_then(|(options, chosen)| measure(&options, &chosen)) {
+    match outcome.and_then(|(options, chosen)| experiment::make(&options, &chosen, &options.out)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xen: {error}");
@@ -75,7 +89,7 @@ fn main() -> ExitCode {
 
 fn parse(
     mut arguments: impl Iterator<Item = String>,
-) -> Result<(Options, Vec<&'static Experiment>), String> {
+) -> Result<(Options, Vec<&'static Experiment<Options>>), String> {
     let mut options = Options {
         quick: false,
         seconds: 0,
@@ -83,7 +97,7 @@ fn parse(
         against: "host".into(),
         out: PathBuf::from("target/bench/xen"),
     };
-    let mut chosen: Vec<&Experiment> = EXPERIMENTS.iter().collect();
+    let mut chosen: Vec<&Experiment<Options>> = EXPERIMENTS.iter().collect();
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
         match argument.as_str() {
@@ -92,7 +106,7 @@ fn parse(
             "--domains" => options.domains = number(&value()?)?,
             "--against" => options.against = value()?,
             "--out" => options.out = value()?.into(),
-            "--only" => chosen = named(&value()?)?,
+            "--only" => chosen = experiment::named(&EXPERIMENTS, &value()?)?,
             other => return Err(format!("unknown option {other}")),
         }
     }
@@ -105,34 +119,6 @@ fn parse(
 fn number(text: &str) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| (1..=3600).contains(number));
     number.ok_or(format!("{text} is no number from 1 to 3600"))
-}
-
-fn named(list: &str) -> Result<Vec<&'static Experiment>, String> {
-    let find = |name: &str| {
-        let found = EXPERIMENTS.iter().find(|one| one.name == name);
-        found.ok_or(format!("there is no experiment {name:?}"))
-    };
-    list.split(',').map(find).collect()
-}
-
-/// Each in its turn; one that fails does not keep the others from being made.
-fn measure(options: &Options, chosen: &[&Experiment]) -> Result<(), String> {
-    std::fs::create_dir_all(&options.out).map_err(|error| error.to_string())?;
-    let mut failed = Vec::new();
-    for one in chosen {
-        eprintln!("{}: {}", one.name, one.title);
-        match (one.run)(options).and_then(|report| report.write(one, &options.out)) {
-            Ok(()) => {}
-            Err(error) => {
-                eprintln!("{}: {error}", one.name);
-                failed.push(one.name);
-            }
-        }
-    }
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(format!("failed: {}", failed.join(", "))),
-    }
 }
 
 #[cfg(test)]

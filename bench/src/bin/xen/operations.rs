@@ -7,34 +7,35 @@ use std::fs;
 use std::process::Command;
 
 use bench::bars::Group;
+use bench::experiment::{Experiment, Report};
 use bench::markdown::amount;
 
-use crate::experiment::{Experiment, Options, Report};
+use crate::Options;
 use crate::paper::{self, Row, Score};
 
 /// Figure 3.
-pub const APPLICATIONS: Experiment = Experiment {
+pub const APPLICATIONS: Experiment<Options> = Experiment {
     name: "applications",
     title: "Figure 3: applications, as parts of the host's speed",
     run: |options| applications(options, &paper::APPLICATIONS),
 };
 
 /// Table 3.
-pub const PROCESSES: Experiment = Experiment {
+pub const PROCESSES: Experiment<Options> = Experiment {
     name: "processes",
     title: "Table 3: processes, times in us",
     run: |options| times(options, &paper::PROCESSES),
 };
 
 /// Table 4.
-pub const SWITCHES: Experiment = Experiment {
+pub const SWITCHES: Experiment<Options> = Experiment {
     name: "switches",
     title: "Table 4: context switches, times in us",
     run: |options| times(options, &paper::SWITCHES),
 };
 
 /// Table 5.
-pub const FILES: Experiment = Experiment {
+pub const FILES: Experiment<Options> = Experiment {
     name: "files",
     title: "Table 5: files and virtual memory, times in us",
     run: |options| times(options, &paper::FILES),

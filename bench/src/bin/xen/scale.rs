@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use bench::bars::Group;
 use bench::domains::{Domains, available_kib, others, settle, watch};
+use bench::experiment::{Experiment, Report};
 use bench::markdown::amount;
 
-use crate::experiment::{Experiment, Options, Report};
+use crate::Options;
 use crate::work;
 
 /// See the head of this file.
-pub const EXPERIMENT: Experiment =
+pub const EXPERIMENT: Experiment<Options> =
     Experiment { name: "scale", title: "Figure 6: computing domains, what all do together", run };
 
 /// Memory of each; what one may need of the host.

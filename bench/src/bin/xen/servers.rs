@@ -9,24 +9,25 @@ use std::process::{Child, Command, Stdio};
 
 use bench::bars::Group;
 use bench::domains::Domains;
+use bench::experiment::{Experiment, Report};
 use bench::markdown::amount;
 use bench::number::{Number, Work};
 use bench::numbers::{nginx, pgbench};
 use bench::root::{self, Applications};
 use bench::systems::host;
 
-use crate::experiment::{Experiment, Options, Report};
+use crate::Options;
 use crate::work;
 
 /// Figure 4.
-pub const WEB: Experiment = Experiment {
+pub const WEB: Experiment<Options> = Experiment {
     name: "web",
     title: "Figure 4: web servers, each in a domain, requests/s together",
     run: |options| figure(options, &nginx::NUMBER),
 };
 
 /// Figure 5.
-pub const DATABASES: Experiment = Experiment {
+pub const DATABASES: Experiment<Options> = Experiment {
     name: "databases",
     title: "Figure 5: databases, each in a domain, transactions/s together",
     run: |options| figure(options, &pgbench::NUMBER),

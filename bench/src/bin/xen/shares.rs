@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use bench::bars::Group;
 use bench::domains::Domains;
+use bench::experiment::{Experiment, Report};
 use bench::markdown::amount;
 use serde_json::Value;
 
-use crate::experiment::{Experiment, Options, Report};
+use crate::Options;
 use crate::work;
 
 /// See the head of this file.
-pub const EXPERIMENT: Experiment = Experiment {
+pub const EXPERIMENT: Experiment<Options> = Experiment {
     name: "shares",
     title: "Weights and caps: what computing domains get of the processors",
     run,
