@@ -305,6 +305,12 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/pods.md",
+        begins: "biv run -d --name m",
+        lines: &[("biv pod ps", Shows("sleep 100"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/pods.md",
         begins: "biv pod run -d --name counter",
         lines: &[("pod freeze counter; biv pod ps", Shows("frozen"))],
         ..PLAIN

@@ -8,6 +8,7 @@
 mod ends;
 mod images;
 mod life;
+mod machines;
 mod moves;
 mod names;
 mod network;

@@ -56,7 +56,7 @@ fn a_pod_that_cannot_move_goes_on() {
     let complaint = here.complains(&["migrate", "web", &destination]);
     assert!(complaint.contains("cannot connect to unix:"), "{complaint}");
     let complaint = here.complains(&["migrate", "web", "elsewhere"]);
-    assert!(complaint.contains("no destination: unix:PATH or ssh:HOST"), "{complaint}");
+    assert!(complaint.contains("no destination: unix:PATH, ssh:HOST, "), "{complaint}");
     let receiver = receive(&there, &socket, &[]);
     let complaint = here.complains(&["migrate", "web", &destination]);
     assert!(complaint.contains("pod web already exists"), "{complaint}");

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Verb::Stats(arguments) => told(life::stats(&arguments)),
         Verb::Wait(arguments) => told(life::wait::<Record>(&arguments)),
         Verb::Rm(arguments) => told(life::rm::<Record>(&arguments)),
-        Verb::Pod(arguments) => return of_pods(pod::pod(arguments.action)),
+        Verb::Pod(arguments) => return of_pods(pod::pod(arguments)),
         Verb::Xen(arguments) => told(xen::xen(&arguments.action)),
         Verb::Completions(arguments) => unless_closed(completions::completions(&arguments)),
         Verb::Man(arguments) => unless_closed(man::man(&arguments)),

@@ -21,6 +21,10 @@ use api::status;
 /// allows them.
 #[derive(Debug, Args)]
 pub struct Pod {
+    /// Do it in the running domain MACHINE instead of on the host; paths are the machine's
+    #[arg(long = "in", value_name = "MACHINE", global = true)]
+    pub machine: Option<String>,
+
     /// What
     #[command(subcommand)]
     pub action: PodAction,
@@ -335,7 +339,8 @@ pub struct Migrate {
     /// Name of the pod
     pub name: String,
 
-    /// Where to: unix:PATH, a socket at which `biv pod receive` listens; or ssh:HOST, where `biv pod receive -` is run
+    /// Where to: unix:PATH, a socket at which `biv pod receive` listens; ssh:HOST, where `biv pod receive -` is run;
+    /// machine:DOMAIN, a running domain; "-", the standard streams; with --in, "here" is the host
     #[arg(value_name = "DESTINATION")]
     pub to: String,
 }

@@ -33,11 +33,14 @@ use session::Signals;
 use spec::shown;
 
 use super::checkpoint::{post, post_kill};
+use super::machine;
 use crate::cli::pod::{Migrate, Receive};
 use crate::life;
 
 /// What a sender begins with.
 const GREETING: &str = "BIVMOVE 1 ";
+/// The destination of a pod in a machine that is to be on the host.
+pub const HERE: &str = "here";
 /// The longest line of the conversation.
 const LINE_MAX_BYTES: u64 = 4096;
 
@@ -47,6 +50,9 @@ pub enum Error {
     /// What is not particular to moving.
     #[error(transparent)]
     Life(#[from] life::Error),
+    /// A machine.
+    #[error(transparent)]
+    Machine(#[from] machine::Error),
     /// Neither a socket nor a host.
     #[error("{0:?} is no {1}")]
     Place(String, &'static str),
@@ -99,6 +105,19 @@ impl Line {
     fn over(stream: UnixStream) -> io::Result<Line> {
         let to = Box::new(stream.try_clone()?);
         Ok(Line { from: BufReader::new(Box::new(stream)), to, carrier: None })
+    }
+
+    fn standard() -> Line {
+        let from: Box<dyn Read> = Box::new(io::stdin());
+        Line { from: BufReader::new(from), to: Box::new(io::stdout()), carrier: None }
+    }
+
+    /// Over a program's standard streams.
+    fn carried(mut command: Command) -> io::Result<Line> {
+        let mut carrier = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (to, from) = (carrier.stdin.take(), carrier.stdout.take());
+        let (to, from) = to.zip(from).ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(Line { from: BufReader::new(Box::new(from)), to: Box::new(to), carrier: Some(carrier) })
     }
 
     fn say(&mut self, words: &str) -> io::Result<()> {
@@ -169,25 +188,42 @@ fn connect(to: &str) -> Result<Line, Error> {
     if let Some(path) = to.strip_prefix("unix:") {
         return UnixStream::connect(path).and_then(Line::over).map_err(failed);
     }
-    let no_place = || Error::Place(to.to_owned(), "destination: unix:PATH or ssh:HOST");
+    if to == "-" {
+        return Ok(Line::standard());
+    }
+    if let Some(machine) = to.strip_prefix("machine:").filter(|machine| !machine.is_empty()) {
+        return Line::carried(machine::carrier(machine, &["receive", "-"])?).map_err(failed);
+    }
+    let no_place =
+        || Error::Place(to.to_owned(), "destination: unix:PATH, ssh:HOST, machine:DOMAIN or -");
     let host = to.strip_prefix("ssh:").filter(|host| !host.is_empty()).ok_or_else(no_place)?;
     let mut command = Command::new("ssh");
     command.args(["-T", "--", host, "biv pod receive -"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut carrier = command.spawn().map_err(failed)?;
-    let (Some(to), Some(from)) = (carrier.stdin.take(), carrier.stdout.take()) else {
-        return Err(Error::Gone);
+    Line::carried(command).map_err(failed)
+}
+
+/// `biv pod --in MACHINE migrate NAME here`: the machine sends, and the host receives.
+pub fn fetch(machine: &str, arguments: &Migrate) -> Result<(), Error> {
+    let failed = |error| Error::Connect { place: machine.to_owned(), error };
+    let compress: &[&str] = if arguments.compress { &["--compress"] } else { &[] };
+    let verb = [&["migrate"], compress, &[&arguments.name, "-"]].concat();
+    let mut line = Line::carried(machine::carrier(machine, &verb)?).map_err(failed)?;
+    let by_default = Receive {
+        name: None,
+        rm: false,
+        root: None,
+        rw: false,
+        net: None,
+        publish: Vec::new(),
+        from: "-".to_owned(),
     };
-    Ok(Line { from: BufReader::new(Box::new(from)), to: Box::new(to), carrier: Some(carrier) })
+    answer(&by_default, &mut line).map(drop)
 }
 
 /// `biv pod receive`.
 pub fn receive(arguments: &Receive) -> Result<(), Error> {
     let mut line = match (arguments.from.as_str(), arguments.from.strip_prefix("unix:")) {
-        ("-", _) => {
-            let from: Box<dyn Read> = Box::new(io::stdin());
-            Line { from: BufReader::new(from), to: Box::new(io::stdout()), carrier: None }
-        }
+        ("-", _) => Line::standard(),
         (_, Some(path)) => match accept(Path::new(path))? {
             Some(line) => line,
             None => return Ok(()),
@@ -196,19 +232,19 @@ pub fn receive(arguments: &Receive) -> Result<(), Error> {
             return Err(Error::Place(from.to_owned(), "source: unix:PATH or -"));
         }
     };
-    match take(arguments, &mut line) {
-        Ok(name) => {
-            if arguments.from != "-" {
-                println_name(&name)?;
-            }
-            Ok(())
-        }
-        Err(error) => {
-            // It may have gone.
-            let _ = line.say(&format!("NO {}", shown::line(&error.to_string())));
-            Err(error)
-        }
+    let name = answer(arguments, &mut line)?;
+    if arguments.from != "-" {
+        println_name(&name)?;
     }
+    Ok(())
+}
+
+/// Takes a pod, whose name it returns, or says why not.
+fn answer(arguments: &Receive, line: &mut Line) -> Result<Name, Error> {
+    take(arguments, line).inspect_err(|error| {
+        // It may have gone.
+        let _ = line.say(&format!("NO {}", shown::line(&error.to_string())));
+    })
 }
 
 fn println_name(name: &Name) -> io::Result<()> {

@@ -8,10 +8,11 @@ use pods::PodSpec;
 use session::detach::{self, Child};
 use session::say;
 
-use crate::cli::pod::PodAction;
+use crate::cli::pod::{Pod, PodAction};
 use crate::life;
 
 mod checkpoint;
+mod machine;
 mod migrate;
 mod ps;
 
@@ -33,6 +34,9 @@ pub enum Error {
     /// A pod that was to move.
     #[error(transparent)]
     Move(#[from] migrate::Error),
+    /// A machine.
+    #[error(transparent)]
+    Machine(#[from] machine::Error),
     /// What is typed makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -46,7 +50,15 @@ pub enum Error {
 /// # Errors
 ///
 /// It could not be done.
-pub fn pod(action: PodAction) -> Result<u8, Error> {
+pub fn pod(Pod { machine, action }: Pod) -> Result<u8, Error> {
+    match (machine, &action) {
+        (None, _) => {}
+        (Some(machine), PodAction::Migrate(arguments)) if arguments.to == migrate::HERE => {
+            migrate::fetch(&machine, arguments)?;
+            return Ok(status::SUCCESS);
+        }
+        (Some(machine), _) => return Ok(machine::pod(&machine, &action)?),
+    }
     let done = match action {
         PodAction::Run(arguments) => {
             return run(&arguments.into_spec().map_err(Error::Usage)?);

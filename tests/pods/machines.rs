@@ -1,0 +1,87 @@
+//! Pods in machines: every verb with `--in`.
+
+use std::ops::Deref;
+
+use whole_machine::text;
+use whole_machine::user::User;
+use whole_machine::waiting::wait_for;
+
+use crate::place::{COUNTS, Place};
+
+/// A machine for pods, which ends with this, and the host's pods.
+struct Machine {
+    user: User,
+    place: Place,
+}
+
+impl Machine {
+    fn new(place: Place) -> Machine {
+        let user = User::new(&[], &place.path).at("/");
+        let words = ["run", "-d", "--name", "m", "--net", "none", "--", "sleep", "100000"];
+        assert_eq!(user.says(&words), "m\n");
+        Machine { user, place }
+    }
+
+    /// What a verb of `biv pod` says that is done in the machine.
+    #[track_caller]
+    fn pod(&self, verb: &[&str]) -> String {
+        self.user.says(&[&["pod", "--in", "m"], verb].concat())
+    }
+
+    /// What a pod in the machine that counts has said so far.
+    fn counts(&self, name: &str) -> Vec<u64> {
+        let log = text(&self.user.output(&["pod", "logs", "--in", "m", name]).stdout);
+        log.lines().map(|line| line.parse().expect("it counts")).collect()
+    }
+}
+
+impl Deref for Machine {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.user.output(&["rm", "--force", "m"]);
+    }
+}
+
+#[test]
+fn a_machine_has_pods_of_its_own() {
+    let Some(place) = Place::new() else { return };
+    let machine = Machine::new(place);
+    let run = ["pod", "--in", "m", "run", "--net", "none", "--hostname", "inner", "--"];
+    let script = "hostname; uname -r; echo $$; exit 3";
+    let output = machine.user.output(&[&run[..], &["sh", "-c", script]].concat());
+    let release = machine.user.says(&["exec", "m", "uname", "-r"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(text(&output.stdout), format!("inner\n{release}3\n"));
+    // The host has none of them.
+    machine.pod(&["run", "-d", "--net", "none", "--name", "web", "--", "sh", "-c", COUNTS]);
+    wait_for("it counts", || machine.counts("web").len() > 2);
+    assert!(machine.pod(&["ps"]).contains("\nweb "));
+    assert!(!machine.says(&["ps", "--all"]).contains("web"));
+    // The first word that is `--in` is the option, and no other.
+    assert_eq!(machine.pod(&["exec", "web", "echo", "--in", "x"]), "--in x\n");
+    let complaint = machine.user.complains(&["pod", "run", "--in", "nowhere", "--", "true"]);
+    assert!(complaint.contains("nowhere"), "{complaint}");
+}
+
+#[test]
+fn a_pod_of_a_machine_goes_on_from_its_image() {
+    let Some(place) = Place::new() else { return };
+    let machine = Machine::new(place);
+    machine.pod(&["run", "-d", "--net", "none", "--name", "web", "--", "sh", "-c", COUNTS]);
+    wait_for("it counts", || machine.counts("web").len() > 2);
+    machine.pod(&["checkpoint", "--stop", "-o", "/run/web.pod", "web"]);
+    let last = *machine.counts("web").last().expect("it has counted");
+    machine.pod(&["rm", "-f", "web"]);
+    machine.pod(&["restart", "-d", "--net", "none", "--name", "web", "/run/web.pod"]);
+    wait_for("it goes on", || machine.counts("web").len() > 2);
+    let counts = machine.counts("web");
+    assert!(counts[0] <= last + 1 && counts[0] > 1, "{} after {last}", counts[0]);
+    machine.pod(&["rm", "-f", "web"]);
+}
