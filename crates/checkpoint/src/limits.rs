@@ -35,6 +35,8 @@ pub const MAX_SOCKET_BYTES: usize = 64 << 20;
 /// Bytes of a message that is kept in one piece, with who has sent it or descriptors that go with it; or of one of
 /// System V IPC, which is read through the area that a process is lent.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
+/// Bytes of a datagram of UDP.
+pub const MAX_DATAGRAM_BYTES: usize = 65_535;
 /// Messages that are in a socket's queue, or in one of System V IPC.
 pub const MAX_MESSAGES: usize = 65_536;
 /// Descriptors that go with a message (the kernel's `SCM_MAX_FD`).
@@ -72,5 +74,7 @@ pub const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
 pub const STOP_PATIENCE: Duration = Duration::from_millis(200);
 /// How long a terminal may take to handle what is written to it.
 pub const TERMINAL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a socket may take to become what it was, in a network that is the processes' own.
+pub const SOCKET_PATIENCE: Duration = Duration::from_secs(5);
 /// Times that the tree is walked, at the most, before it counts as one that outruns us.
 pub const MAX_WALKS: usize = 10_000;

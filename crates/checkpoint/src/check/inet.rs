@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use super::words::require;
 use crate::error::Error;
-use crate::limits::{MAX_BACKLOG, MAX_SOCKET_BYTES};
-use crate::state::inet::{Inet, InetRole};
+use crate::limits::{MAX_BACKLOG, MAX_DATAGRAM_BYTES, MAX_MESSAGES, MAX_SOCKET_BYTES};
+use crate::state::inet::{Datagram, Inet, InetRole};
 
 /// The most that a window can be shifted by (RFC 7323, section 2.3).
 const MAX_SCALE: u8 = 14;
@@ -23,8 +23,21 @@ pub(super) fn check(inet: &Inet) -> Result<(), Error> {
         InetRole::Listens { backlog } => {
             require(*backlog <= MAX_BACKLOG, "a socket that listens is wrong")
         }
-        InetRole::Datagrams { peer } => {
-            require(peer.as_ref().is_none_or(is_its), "a socket has a peer of another family")
+        InetRole::Datagrams { peer, queue } => {
+            require(peer.as_ref().is_none_or(is_its), "a socket has a peer of another family")?;
+            let is_fine = |datagram: &Datagram| {
+                is_its(&datagram.from) && datagram.bytes.len() <= MAX_DATAGRAM_BYTES
+            };
+            let has_all = queue.len() <= MAX_MESSAGES && queue.iter().all(is_fine);
+            require(has_all && (queue.is_empty() || inet.name.is_some()), "a datagram is wrong")
+        }
+        InetRole::Waits { peer } | InetRole::Connects { peer } => {
+            let is_fine = is_its(peer) && inet.name.is_some();
+            require(is_fine, "a socket that is not connected yet is wrong")
+        }
+        InetRole::Ended { received } => {
+            let is_fine = received.len() <= MAX_SOCKET_BYTES && inet.name.is_some();
+            require(is_fine, "a connection that has ended is wrong")
         }
         InetRole::Connected(connection) => {
             let scales = connection.scales.unwrap_or((0, 0));

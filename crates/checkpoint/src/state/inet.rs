@@ -32,11 +32,39 @@ pub enum InetRole {
     },
     /// TCP that is connected.
     Connected(Box<Connection>),
+    /// TCP that is connected with a socket of the tree that listens, and that nobody has accepted yet. Nothing was
+    /// sent.
+    Waits {
+        /// The address of the socket that listens.
+        peer: SocketAddr,
+    },
+    /// TCP that is about to be connected.
+    Connects {
+        /// With whom.
+        peer: SocketAddr,
+    },
+    /// TCP that was connected, and that both ends have closed.
+    Ended {
+        /// What has arrived and was not received.
+        received: Bytes,
+    },
     /// UDP.
     Datagrams {
         /// The only address that it has to do with, if it is connected.
         peer: Option<SocketAddr>,
+        /// What has arrived and was not received, the oldest first.
+        #[serde(default)]
+        queue: Vec<Datagram>,
     },
+}
+
+/// A datagram of UDP that has arrived.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Datagram {
+    /// Who has sent it.
+    pub from: SocketAddr,
+    /// What it says.
+    pub bytes: Bytes,
 }
 
 /// A TCP connection, by what `TCP_REPAIR` tells and takes.

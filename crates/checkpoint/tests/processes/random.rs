@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Directory, Subject, compile};
+use crate::support::{self, Directory, Network, Subject, compile};
 
 /// Trees that are tried; `BIVOUAC_TREES` tries more.
 const TREES: u32 = 8;
@@ -21,7 +21,8 @@ fn a_dump_of_a_random_tree_that_was_restarted_is_the_same() {
         let _ = fs::remove_file(directory.path("output"));
         fs::create_dir(&place).expect("there is room");
         fs::write(place.join("seed"), seed.to_string()).expect("there is room");
-        let Some(mut subject) = Subject::start(&directory, &program) else { return };
+        let subject = Subject::start_in(Network::Own, &directory, &program);
+        let Some(mut subject) = subject else { return };
         wait_for_pause(subject.pid);
         subject.check_transplant();
     }

@@ -1,12 +1,14 @@
 //! Sockets.
 
 use std::os::unix::net::UnixListener;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use checkpoint::{Error, Slots, freeze};
 
 use crate::several::{check, check_in};
-use crate::support::{self, Directory, Network};
+use crate::support::{
+    self, Directory, Namespace, Network, Subject, compile, entering, wait_for_lines,
+};
 
 #[test]
 fn unix_sockets() {
@@ -16,6 +18,38 @@ fn unix_sockets() {
 #[test]
 fn internet_sockets() {
     check_in(Network::Own, "internet");
+}
+
+/// A process that has connections with one that stays is moved, three times.
+#[test]
+fn connections_with_somebody_who_stays() {
+    let directory = Directory::new("stays");
+    let Some(program) = compile(&directory, "foreign") else { return };
+    let Some(network) = Namespace::make(&[], Network::Own) else { return };
+    let texts = [program.clone(), directory.path("heard"), directory.path("here")];
+    let texts = texts.each_ref().map(|path| path.to_str().expect("it is UTF-8"));
+    let other = Kept(entering(network.init, &texts).spawn().expect("nsenter(1) is there"));
+    let heard = directory.path("heard");
+    assert_eq!(wait_for_lines(&heard, 1), "listens");
+    let subject = Subject::start_in(Network::Of(network.init), &directory, &program);
+    let mut subject = subject.expect("namespaces could be made");
+    assert_eq!(wait_for_lines(&heard, 2), "ready");
+    for turn in 0..3 {
+        subject.transplant();
+        subject.check();
+        support::kill(other.0.id(), rustix::process::Signal::USR1);
+        assert_eq!(wait_for_lines(&heard, 3 + turn), "ok");
+    }
+}
+
+/// A child that does not outlive the test.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A shell that has a connection with us as its input.

@@ -63,6 +63,8 @@ pub enum Network {
     Ours,
     /// One with a loopback interface only.
     Own,
+    /// That of the process with this number, and its user namespace.
+    Of(u32),
 }
 
 /// A PID namespace, in a user namespace of its own, with terminals of its own where the host allows them.
@@ -80,8 +82,15 @@ impl Namespace {
 
     /// The same with a network of its own, or ours.
     pub fn make(program: &[&str], network: Network) -> Option<Self> {
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--user", "--map-root-user", "--ipc", "--pid", "--fork", "--mount-proc"]);
+        let mut unshare = match network {
+            Network::Of(holder) => entering(holder, &["unshare"]),
+            Network::Ours | Network::Own => {
+                let mut unshare = Command::new("unshare");
+                unshare.args(["--user", "--map-root-user"]);
+                unshare
+            }
+        };
+        unshare.args(["--ipc", "--pid", "--fork", "--mount-proc"]);
         if network == Network::Own {
             unshare.arg("--net");
         }
@@ -134,6 +143,14 @@ impl Namespace {
     pub fn processes(&self) -> Vec<u32> {
         children(self.init)
     }
+}
+
+/// A command in the network and the user namespace of a process.
+pub fn entering(holder: u32, command: &[&str]) -> Command {
+    let mut enter = Command::new("nsenter");
+    enter.args([format!("--user=/proc/{holder}/ns/user"), format!("--net=/proc/{holder}/ns/net")]);
+    enter.args(["--preserve-credentials", "--"]).args(command);
+    enter
 }
 
 impl Drop for Namespace {

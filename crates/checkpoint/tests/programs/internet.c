@@ -73,6 +73,90 @@ static size_t stuff(int made, unsigned seed) {
     return sent;
 }
 
+// Connections that nobody has accepted, one that nobody answers, one that both ends have closed, and datagrams that
+// nobody has received.
+static int waiting[2], clients[2][2], late[2], left[2], over[2][2], box[2], sender[2], open_box[2];
+static void begin_waiting(int at, int family, int port) {
+    waiting[at] = listening(family, port, 0);
+    check(listen(waiting[at], 1) == 0, "listen again");
+    struct sockaddr_storage to = address(family, port), here;
+    for (int one = 0; one < 2; one++) {
+        clients[at][one] = socket(family, SOCK_STREAM, 0);
+        check(connect(clients[at][one], (void *)&to, size) == 0, "connect, and wait");
+    }
+    // There is no room for more: this one goes on asking.
+    late[at] = socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    check(connect(late[at], (void *)&to, size) == -1 && errno == EINPROGRESS, "be late");
+    int listener = listening(family, port + 1, 0), gone[2];
+    pair(family, port + 1, listener, over[at]);
+    check(send(over[at][0], "last words", 10, 0) == 10, "send");
+    shutdown(over[at][0], SHUT_WR);
+    shutdown(over[at][1], SHUT_WR);
+    // The other end is closed, and nobody has it any more.
+    pair(family, port + 1, listener, gone);
+    check(send(gone[1], "farewell", 8, 0) == 8, "send");
+    close(gone[1]);
+    left[at] = gone[0];
+    close(listener);
+    here = address(family, port + 2);
+    box[at] = socket(family, SOCK_DGRAM, 0);
+    sender[at] = socket(family, SOCK_DGRAM, 0);
+    check(bind(box[at], (void *)&here, size) == 0, "UDP");
+    struct sockaddr_storage from = address(family, port + 3);
+    check(bind(sender[at], (void *)&from, size) == 0, "UDP");
+    static char large[40000];
+    check(sendto(sender[at], "first", 5, 0, (void *)&here, size) == 5, "UDP is sent");
+    check(sendto(sender[at], large, sizeof large, 0, (void *)&here, size) == sizeof large, "UDP is sent");
+    check(sendto(sender[at], "third", 5, 0, (void *)&here, size) == 5, "UDP is sent");
+    // What came before it was connected with somebody else stays.
+    struct sockaddr_storage other = address(family, 9);
+    check(connect(box[at], (void *)&other, size) == 0, "connect UDP");
+    here = address(family, port + 4);
+    struct sockaddr_storage all = here;
+    if (family == AF_INET) ((struct sockaddr_in *)&all)->sin_addr.s_addr = 0; else ((struct sockaddr_in6 *)&all)->sin6_addr = in6addr_any;
+    open_box[at] = socket(family, SOCK_DGRAM, 0);
+    check(bind(open_box[at], (void *)&all, size) == 0 && sendto(sender[at], "to all", 6, 0, (void *)&here, size) == 6, "UDP for all");
+}
+static void arrives(int made, const char *text, size_t bytes, int port) {
+    static char found[65536];
+    struct sockaddr_storage from;
+    socklen_t length = sizeof from;
+    ssize_t got = recvfrom(made, found, sizeof found, MSG_DONTWAIT, (void *)&from, &length);
+    check(got == (ssize_t)bytes && (!text || memcmp(found, text, bytes) == 0), "a datagram that waited");
+    check(ntohs(((struct sockaddr_in *)&from)->sin_port) == port, "who has sent a datagram");
+}
+static void end_waiting(int at, int family, int port) {
+    char text[32];
+    struct sockaddr_storage here = address(family, port + 2);
+    int accepted[3];
+    for (int one = 0; one < 2; one++) {
+        struct pollfd polled = {waiting[at], POLLIN, 0};
+        check(poll(&polled, 1, 0) == 1, "they wait");
+        accepted[one] = accept(waiting[at], 0, 0);
+        int client = port_of(accepted[one], 1) == port_of(clients[at][0], 0) ? 0 : 1;
+        check(port_of(accepted[one], 1) == port_of(clients[at][client], 0), "whoever has waited");
+        check(send(clients[at][client], "here", 4, 0) == 4 && recv(accepted[one], text, 32, 0) == 4, "those that waited");
+    }
+    accepted[2] = accept(waiting[at], 0, 0);
+    struct pollfd polled = {late[at], POLLOUT, 0};
+    check(poll(&polled, 1, 20000) == 1 && send(late[at], "late", 4, 0) == 4, "the late one");
+    check(recv(accepted[2], text, 32, 0) == 4 && memcmp(text, "late", 4) == 0, "who was late");
+    for (int one = 0; one < 3; one++) { close(accepted[one]); if (one < 2) close(clients[at][one]); }
+    close(late[at]);
+    check(recv(over[at][1], text, 32, 0) == 10 && memcmp(text, "last words", 10) == 0, "last words");
+    check(recv(over[at][1], text, 32, 0) == 0 && recv(over[at][0], text, 32, 0) == 0, "both ends");
+    check(send(over[at][1], "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE, "it is over");
+    check(port_of(over[at][1], 0) == port + 1, "the name of what is over");
+    check(recv(left[at], text, 32, 0) == 8 && memcmp(text, "farewell", 8) == 0 && recv(left[at], text, 32, 0) == 0, "farewell");
+    close(over[at][0]); close(over[at][1]); close(left[at]); close(waiting[at]);
+    arrives(box[at], "first", 5, port + 3);
+    arrives(box[at], 0, 40000, port + 3);
+    arrives(box[at], "third", 5, port + 3);
+    check(sendto(sender[at], "x", 1, 0, (void *)&here, size) == 1 && recv(box[at], text, 32, MSG_DONTWAIT) == -1, "nobody else is heard");
+    arrives(open_box[at], "to all", 6, port + 3);
+    close(box[at]); close(sender[at]); close(open_box[at]);
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     int families[] = {AF_INET, AF_INET6}, ports[] = {80, 8086}, listeners[2], quiet[2][2], half[2][2], full[2][2], boxes[2][2];
@@ -100,6 +184,7 @@ int main(int argc, char **argv) {
         struct sockaddr_storage to = address(family, 5300);
         check(bind(boxes[at][0], (void *)&to, size) == 0 && connect(boxes[at][1], (void *)&to, size) == 0, "UDP");
         idle[at] = socket(family, SOCK_STREAM, 0);
+        begin_waiting(at, family, port + 100);
     }
     usleep(100000);
     say("ready\n");
@@ -143,6 +228,8 @@ int main(int argc, char **argv) {
             check(recvfrom(boxes[at][0], text, 32, 0, (void *)&from, &bytes) == 6, "UDP arrives");
             check(sendto(boxes[at][0], "reply", 5, 0, (void *)&from, bytes) == 5 && recv(boxes[at][1], text, 32, 0) == 5, "UDP back");
             check(recv(idle[at], text, 1, MSG_DONTWAIT) == -1 && errno == ENOTCONN, "idle");
+            end_waiting(at, family, port + 100);
+            begin_waiting(at, family, port + 100);
         }
         usleep(100000);
         say("ok\n");

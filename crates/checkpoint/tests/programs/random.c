@@ -1,9 +1,11 @@
 // A random tree of processes, of a seed that is in the file "seed": sessions, groups, the dead, files and pipes that some
 // share, private and shared memory, masks and signals that wait.
 #include "check.h"
+#include <arpa/inet.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -34,10 +36,67 @@ static int terminal(void) {
     return slave;
 }
 
+// An address of the loopback interface, of either family.
+static struct sockaddr_storage address(int family, unsigned port, socklen_t *size) {
+    struct sockaddr_storage address = {.ss_family = (sa_family_t)family};
+    struct sockaddr_in *four = (void *)&address;
+    struct sockaddr_in6 *six = (void *)&address;
+    if (family == AF_INET) { four->sin_port = htons(port); four->sin_addr.s_addr = htonl(INADDR_LOOPBACK); *size = sizeof *four; }
+    else { six->sin6_port = htons(port); six->sin6_addr = in6addr_loopback; *size = sizeof *six; }
+    return address;
+}
+
+// A number that nobody closes, or uses by chance.
+static int away(int low) {
+    int high = fcntl(low, F_DUPFD, 20);
+    check(high >= 20, "move");
+    close(low);
+    return high;
+}
+
+// A port that nobody else uses: the number says which process has taken it, and in which of its turns.
+static unsigned port(void) {
+    static unsigned turn;
+    return 2000 + (unsigned)getpid() % 400 * 64 + turn++ % 64;
+}
+
+// TCP that listens, and perhaps connections there, with something in their queues, and halves that have ended.
+static void connections(int family) {
+    socklen_t size;
+    struct sockaddr_storage at = address(family, port(), &size);
+    int one = 1, listener = away(socket(family, SOCK_STREAM, 0));
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    check(bind(listener, (void *)&at, size) == 0 && listen(listener, 5) == 0, "TCP");
+    for (unsigned count = next(3); count; count--) {
+        int ends[2] = {away(socket(family, SOCK_STREAM, 0))};
+        check(connect(ends[0], (void *)&at, size) == 0, "TCP is connected");
+        ends[1] = away(accept(listener, 0, 0));
+        for (unsigned times = next(3); times; times--)
+            check(send(ends[next(2)], "some bytes", 1 + next(9), 0) > 0, "TCP is sent");
+        for (unsigned times = next(3); times; times--) shutdown(ends[times - 1], SHUT_WR);
+    }
+    if (next(3) == 0) close(listener);
+    else for (unsigned waiting = next(3); waiting; waiting--)
+        check(connect(away(socket(family, SOCK_STREAM, 0)), (void *)&at, size) == 0, "TCP waits");
+}
+
+// Two UDP sockets with something in their queues, or one that has nobody to do with.
+static void datagrams(int family) {
+    socklen_t size;
+    struct sockaddr_storage at = address(family, port(), &size);
+    int one = away(socket(family, SOCK_DGRAM, 0));
+    if (next(4) == 0) return;
+    check(bind(one, (void *)&at, size) == 0, "UDP");
+    int other = away(socket(family, SOCK_DGRAM, 0));
+    if (next(2)) check(connect(other, (void *)&at, size) == 0, "UDP is connected");
+    for (unsigned count = next(4); count; count--)
+        check(sendto(other, "datagram", 1 + next(8), 0, (void *)&at, size) > 0, "UDP is sent");
+}
+
 static void act(void) {
     char name[32];
     int ends[2];
-    switch (next(22)) {
+    switch (next(24)) {
     case 0: snprintf(name, sizeof name, "file%u", next(4)); open(name, O_RDWR | O_CREAT, 0600); break;
     case 1: snprintf(name, sizeof name, "file%u", next(4));
             check(write(open(name, O_RDWR | O_CREAT | (next(2) ? O_APPEND : 0), 0600), name, next(20)) >= 0, "write"); break;
@@ -90,6 +149,8 @@ static void act(void) {
                fcntl(open(name, O_RDWR | O_CREAT, 0600), next(2) ? F_SETLK : F_OFD_SETLK, &lock); break; }
     case 21: snprintf(name, sizeof name, "file%u", next(4));
              inotify_add_watch(inotify_init1(next(2) ? IN_CLOEXEC : IN_NONBLOCK), next(2) ? name : "..", IN_MOVE_SELF); break;
+    case 22: connections(next(2) ? AF_INET : AF_INET6); break;
+    case 23: datagrams(next(2) ? AF_INET : AF_INET6); break;
     case 16: terminal(); break;
     case 17: { int slave = terminal(); if (slave >= 0 && getsid(0) == getpid()) ioctl(slave, TIOCSCTTY, 0); break; }
     }

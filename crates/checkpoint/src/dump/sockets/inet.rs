@@ -2,14 +2,21 @@
 //!
 //! All connections are put in repair before any is looked at (see `repair.rs`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use host::processes::sockets::{Count, End, address, count, option, set_option};
 use rustix::event::PollFlags;
-use rustix::net::{RecvFlags, SocketType, recv, sockopt};
+use rustix::net::{RecvFlags, SocketType, recv};
 
+use super::address::parse;
 use super::entry::Entry;
+use super::tcp::{
+    CLOSE_WAIT, CLOSED, CLOSING, END_IS_UNDER_WAY, ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2,
+    HAS_RECEIVED_ALL, HAS_SENT_ALL, LAST_ACK, LISTENS, SYN_SENT, WITHOUT_CONNECTION, info, kind,
+    word,
+};
+use super::{datagrams, waiting};
 use crate::error::Error;
 use crate::limits::MAX_SOCKET_BYTES;
 use crate::options::{NO_QUEUE, RECEIVE_QUEUE, SEND_QUEUE};
@@ -18,22 +25,12 @@ use crate::state::Bytes;
 use crate::state::inet::{Connection, Inet, InetRole};
 use crate::state::sockets::{Protocol, Socket, SocketOption};
 
-/// States of `struct tcp_info`.
-const ESTABLISHED: u8 = 1;
-const FIN_WAIT_1: u8 = 4;
-const FIN_WAIT_2: u8 = 5;
-const CLOSED: u8 = 7;
-const CLOSE_WAIT: u8 = 8;
-const LISTENS: u8 = 10;
 /// Bits of `tcpi_options`.
 const TIMESTAMPS: u8 = 1;
 const SELECTIVE: u8 = 2;
 const SCALES: u8 = 4;
 /// How often a connection is looked at that changes.
 const LOOKS: usize = 100;
-/// Bytes of what we read of `struct tcp_info`.
-const INFO_BYTES: usize = 104;
-
 const TCP: i32 = libc::IPPROTO_TCP;
 
 /// Put all connections in repair.
@@ -43,7 +40,7 @@ pub(super) fn begin<'a>(
 ) -> Result<(), Error> {
     for entry in entries {
         let (kind, multipath) = kind(entry)?;
-        if kind == SocketType::STREAM && ![CLOSED, LISTENS].contains(&info(entry)?[0]) {
+        if kind == SocketType::STREAM && !WITHOUT_CONNECTION.contains(&info(entry)?[0]) {
             if multipath {
                 return Err(Error::unsupported(entry.pid, "has a connection of Multipath TCP"));
             }
@@ -52,37 +49,6 @@ pub(super) fn begin<'a>(
         }
     }
     Ok(())
-}
-
-/// The type of a socket, and whether it speaks Multipath TCP; it is refused if it is none that is kept.
-fn kind(entry: &Entry) -> Result<(SocketType, bool), Error> {
-    let io = |error: rustix::io::Errno| Error::io("look at a socket")(error);
-    let protocol = sockopt::socket_protocol(&entry.socket).map_err(io)?;
-    let protocol = protocol.map_or(0, |protocol| protocol.as_raw().get());
-    match (sockopt::socket_type(&entry.socket).map_err(io)?, protocol.cast_signed()) {
-        (kind @ SocketType::STREAM, libc::IPPROTO_TCP) => Ok((kind, false)),
-        (kind @ SocketType::STREAM, libc::IPPROTO_MPTCP) => Ok((kind, true)),
-        (kind @ SocketType::DGRAM, libc::IPPROTO_UDP) => Ok((kind, false)),
-        (_, protocol) => {
-            let what = format!("has a socket of Internet protocol {protocol}");
-            Err(Error::unsupported(entry.pid, what))
-        }
-    }
-}
-
-fn info(entry: &Entry) -> Result<Vec<u8>, Error> {
-    let mut info = match option(&entry.socket, TCP, libc::TCP_INFO, INFO_BYTES) {
-        // One of Multipath TCP that has not begun to do anything.
-        Err(_) if kind(entry)?.1 => vec![CLOSED],
-        other => other.map_err(Error::io("ask about a TCP socket"))?,
-    };
-    info.resize(INFO_BYTES, 0);
-    Ok(info)
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
-    bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// A socket, whose options were read; if it is a connection it is in repair.
@@ -99,23 +65,23 @@ pub(super) fn describe(entry: &Entry, six: bool, sending: Option<Sending>) -> Re
     let peer = address(&entry.socket, End::Peer).ok().and_then(|peer| parse(&peer));
     let (kind, multipath) = kind(entry)?;
     if kind == SocketType::DGRAM {
-        if entry.has(PollFlags::IN)? {
-            return refused("has a UDP socket with datagrams that it has not received");
-        }
-        return Ok(Inet { six, multipath, name, role: InetRole::Datagrams { peer } });
+        let role = InetRole::Datagrams { peer, queue: datagrams::read(entry)? };
+        return Ok(Inet { six, multipath, name, role });
     }
     let info = info(entry)?;
     let role = match info[0] {
-        CLOSED if entry.has(PollFlags::RDHUP)? => {
-            return refused("has a TCP socket whose connection has ended");
+        CLOSED if name.is_some() && entry.has(PollFlags::RDHUP)? => {
+            let bytes = rustix::io::ioctl_fionread(&entry.socket).unwrap_or(0);
+            InetRole::Ended { received: Bytes(peek(entry, bytes)?) }
         }
         CLOSED => InetRole::Idle,
-        // Of one that listens, `tcpi_unacked` counts those that wait, and `tcpi_sacked` those that may.
-        LISTENS if word(&info, 24) > 0 => {
-            return refused("has a TCP connection that was not accepted yet");
-        }
+        // Of one that listens, `tcpi_sacked` says how many may wait.
         LISTENS => InetRole::Listens { backlog: word(&info, 28) },
-        ESTABLISHED | FIN_WAIT_1 | FIN_WAIT_2 | CLOSE_WAIT => {
+        SYN_SENT => match waiting::whom(entry, six)? {
+            Some(peer) => InetRole::Connects { peer },
+            None => return refused("has a TCP connection that changes"),
+        },
+        ESTABLISHED | FIN_WAIT_1 | FIN_WAIT_2 | CLOSE_WAIT | LAST_ACK | CLOSING => {
             let (Some(peer), Some(sending)) = (peer, sending) else {
                 return refused("has a TCP connection with nobody");
             };
@@ -124,29 +90,6 @@ pub(super) fn describe(entry: &Entry, six: bool, sending: Option<Sending>) -> Re
         state => return refused(&format!("has a TCP connection in state {state}")),
     };
     Ok(Inet { six, multipath, name, role })
-}
-
-/// Refuse connections that the other end has closed, unless it is there too: nobody would tell them again.
-pub(super) fn check_ends(entries: &[Entry], sockets: &[Socket]) -> Result<(), Error> {
-    let connections = |socket: &Socket| match &socket.protocol {
-        Protocol::Inet(Inet {
-            name: Some(name), role: InetRole::Connected(connection), ..
-        }) => Some((*name, connection.peer, connection.has_sent_all, connection.has_received_all)),
-        _ => None,
-    };
-    let ending: BTreeSet<_> = sockets
-        .iter()
-        .filter_map(connections)
-        .filter_map(|(name, peer, has_sent_all, _)| has_sent_all.then_some((peer, name)))
-        .collect();
-    for (entry, socket) in entries.iter().zip(sockets) {
-        let Some((name, peer, _, has_received_all)) = connections(socket) else { continue };
-        if has_received_all && !ending.contains(&(name, peer)) {
-            let what = format!("has a TCP connection that its other end, {peer}, has closed");
-            return Err(Error::unsupported(entry.pid, what));
-        }
-    }
-    Ok(())
 }
 
 /// What has arrived at an end that is there too counts as acknowledged, and what that end has room for is what may be
@@ -216,7 +159,7 @@ pub(super) fn sending(entry: &Entry) -> Result<Option<Sending>, Error> {
         return Ok(None);
     }
     let state = info(entry)?[0];
-    if [CLOSED, LISTENS].contains(&state) {
+    if WITHOUT_CONNECTION.contains(&state) {
         return Ok(None);
     }
     let io = || Error::io("look into a TCP connection");
@@ -224,10 +167,11 @@ pub(super) fn sending(entry: &Entry) -> Result<Option<Sending>, Error> {
     let write_next = number(entry, libc::TCP_QUEUE_SEQ)?;
     // The end has a number too, and counts as sent until it is acknowledged.
     let sent = count(&entry.socket, Count::Sent).map_err(io())?;
-    let written = peek(entry, sent.saturating_sub(usize::from(state == FIN_WAIT_1)) as u64)?;
+    let written =
+        peek(entry, sent.saturating_sub(usize::from(END_IS_UNDER_WAY.contains(&state))) as u64)?;
     let unsent = count(&entry.socket, Count::Unsent).map_err(io())?.min(written.len());
     use_queue(entry, NO_QUEUE)?;
-    let has_sent_all = [FIN_WAIT_1, FIN_WAIT_2].contains(&state);
+    let has_sent_all = HAS_SENT_ALL.contains(&state);
     let next = write_next.wrapping_sub(u32::from(has_sent_all));
     Ok(Some(Sending { written, next, unsent, has_sent_all }))
 }
@@ -245,7 +189,7 @@ fn connection(entry: &Entry, peer: SocketAddr, sending: Sending) -> Result<Conne
         if before != after {
             continue;
         }
-        let has_received_all = info[0] == CLOSE_WAIT;
+        let has_received_all = HAS_RECEIVED_ALL.contains(&info[0]);
         let receive_next = after.wrapping_sub(u32::from(has_received_all));
         let options = info[5];
         return Ok(Connection {
@@ -299,35 +243,5 @@ fn peek(entry: &Entry, bytes: u64) -> Result<Vec<u8>, Error> {
     match read == bytes {
         true => Ok(found),
         false => Err(Error::unsupported(entry.pid, "has a TCP connection that changes")),
-    }
-}
-
-/// An address of the Internet, as `struct sockaddr_in` and `struct sockaddr_in6`.
-fn parse(bytes: &[u8]) -> Option<SocketAddr> {
-    let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));
-    let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
-    match family {
-        libc::AF_INET => Some(SocketAddr::from((*bytes.get(4..)?.first_chunk::<4>()?, port))),
-        libc::AF_INET6 => Some(SocketAddr::from((*bytes.get(8..)?.first_chunk::<16>()?, port))),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_parsed() {
-        let mut four = libc::AF_INET.to_ne_bytes()[..2].to_vec();
-        assert_eq!(parse(&four), None);
-        four.extend([0x1f, 0x90, 10, 0, 0, 7, 0, 0]);
-        assert_eq!(parse(&four), Some("10.0.0.7:8080".parse().expect("it is an address")));
-        let mut six = libc::AF_INET6.to_ne_bytes()[..2].to_vec();
-        six.extend([0, 80, 0, 0, 0, 0]);
-        six.extend([0; 15]);
-        assert_eq!(parse(&six), None);
-        six.extend([1, 0, 0, 0, 0]);
-        assert_eq!(parse(&six), Some("[::1]:80".parse().expect("it is an address")));
     }
 }

@@ -9,13 +9,17 @@
 //! among them. So queues are looked at one after the other, while each may add to the descriptions and to the
 //! sockets.
 
+mod address;
 mod answers;
 mod ask;
+mod datagrams;
 mod diagnosis;
 mod entry;
 mod inet;
 mod queue;
+mod tcp;
 mod unix;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -123,7 +127,7 @@ impl Sockets {
             };
             sockets.push(Socket { options, protocol });
         }
-        inet::check_ends(&self.entries, &sockets)?;
+        waiting::find(&self.entries, &mut sockets)?;
         inet::acknowledge(&mut sockets);
         Ok(sockets)
     }

@@ -54,7 +54,12 @@ pub(in crate::dump) fn peek(entry: &Entry) -> Result<Vec<Arrived>, Error> {
             return Err(Error::unsupported(entry.pid, what));
         }
     }
-    from(entry, 0, || peek_all(entry, end))
+    from(entry, 0, || peek_up_to(entry, end))
+}
+
+/// Look at all that is in the queue of a socket that has no error.
+pub(super) fn peek_all(entry: &Entry) -> Result<Vec<Arrived>, Error> {
+    from(entry, 0, || peek_up_to(entry, usize::MAX))
 }
 
 /// The number that the sender of a message has for the receiver; 0 if that is not to be known.
@@ -100,7 +105,7 @@ fn bytes_before_files(entry: &Entry, arrived: &Arrived, offset: usize) -> Result
     Ok(before)
 }
 
-fn peek_all(entry: &Entry, end: usize) -> Result<Vec<Arrived>, Error> {
+fn peek_up_to(entry: &Entry, end: usize) -> Result<Vec<Arrived>, Error> {
     let kind = sockopt::socket_type(&entry.socket);
     let kind = kind.map_err(Error::io("look at a socket"))?;
     let too_much = || Error::unsupported(entry.pid, "has a socket with too much in its queue");

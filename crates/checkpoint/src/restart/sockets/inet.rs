@@ -1,35 +1,37 @@
 //! TCP and UDP sockets are made: those that listen first, then connections, which the kernel takes as they were while
 //! they are in repair (`TCP_REPAIR`). When all are there they go on: what was never sent is sent, and ends are told.
+//!
+//! What is told by ends that are not in the image: see `left.rs` and `ended.rs`.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use host::processes::sockets::set_option;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown, bind, connect, listen, send, shutdown};
+use rustix::net::{Shutdown, connect, listen, shutdown};
 
 use super::Sockets;
 use super::actor::Actors;
-use super::options;
+use super::connections::{all, bind_to, go_on, open, put, repair, sent, wait_for};
+use super::left::Left;
+use super::packets::Packets;
+use super::{datagrams, ended, options};
 use crate::error::Error;
-use crate::options::{NO_QUEUE, RECEIVE_QUEUE, SEND_QUEUE};
 use crate::state::State;
-use crate::state::inet::{Connection, Inet, InetRole};
-use crate::state::sockets::Protocol;
+use crate::state::inet::{Inet, InetRole};
 
 const TCP: i32 = libc::IPPROTO_TCP;
-/// Kinds of TCP options (RFC 9293, section 3.1).
-const SEGMENT: u32 = 2;
-const SCALES: u32 = 3;
-const SELECTIVE: u32 = 4;
-const TIMESTAMPS: u32 = 8;
-/// Bytes that are put into a queue at once.
-const PIECE_BYTES: usize = 64 << 10;
+/// A state of `struct tcp_info`.
+const ESTABLISHED: u8 = 1;
 
-fn all(state: &State) -> impl Iterator<Item = (usize, &Inet)> {
-    state.sockets.iter().enumerate().filter_map(|(place, socket)| match &socket.protocol {
-        Protocol::Inet(inet) => Some((place, inet)),
-        Protocol::Unix(_) => None,
-    })
+/// In which turn a socket is made: those that others lead to come first.
+fn turn(role: &InetRole) -> usize {
+    match role {
+        InetRole::Idle | InetRole::Listens { .. } | InetRole::Datagrams { .. } => 0,
+        InetRole::Waits { .. } => 1,
+        InetRole::Connected(_) | InetRole::Ended { .. } => 2,
+        InetRole::Connects { .. } => 3,
+    }
 }
 
 /// Make all of them.
@@ -38,9 +40,9 @@ pub(super) fn make(
     state: &State,
     sockets: &mut Sockets,
 ) -> Result<(), Error> {
-    let is_connection = |inet: &Inet| matches!(inet.role, InetRole::Connected(_));
-    for wanted in [false, true] {
-        for (place, inet) in all(state).filter(|(_, inet)| is_connection(inet) == wanted) {
+    let mut packets = Packets::default();
+    let result = (0..4).try_for_each(|wanted| {
+        for (place, inet) in all(state).filter(|(_, inet)| turn(&inet.role) == wanted) {
             let low = open(actors, inet)?;
             sockets.inet.insert(place, low);
             let socket = sockets.take(low)?;
@@ -48,129 +50,94 @@ pub(super) fn make(
             match &inet.role {
                 // Repair changes one of the options; they are set once more when it ends.
                 InetRole::Connected(connection) => repair(&socket, inet, connection)?,
-                _ => begin(&socket, inet)?,
+                InetRole::Ended { received } => {
+                    let other = open(actors, inet)?;
+                    sockets.ends.insert(place, other);
+                    ended::make(&socket, &sockets.take(other)?, inet, received)?;
+                }
+                InetRole::Datagrams { queue, .. } => {
+                    bind_to(&socket, inet)?;
+                    let socket = (&socket, inet.name);
+                    datagrams::fill(actors, sockets, &mut packets, socket, queue)?;
+                }
+                InetRole::Waits { .. } | InetRole::Connects { .. } => {
+                    share_name(&socket, inet)?;
+                    options::set(&socket, &state.sockets[place], false)?;
+                }
+                InetRole::Idle | InetRole::Listens { .. } => bind_to(&socket, inet)?,
             }
+            begin(&socket, inet)?;
         }
-    }
-    Ok(())
+        Ok(())
+    });
+    let closed = packets.close(actors);
+    result.and(closed)
 }
 
-fn open(actors: &mut Actors<'_>, inet: &Inet) -> Result<u64, Error> {
-    let family = if inet.six { libc::AF_INET6 } else { libc::AF_INET };
-    let kind = match inet.role {
-        InetRole::Datagrams { .. } => libc::SOCK_DGRAM,
-        _ => libc::SOCK_STREAM,
-    };
-    let protocol = if inet.multipath { libc::IPPROTO_MPTCP } else { 0 };
-    let arguments =
-        [family, kind | libc::SOCK_NONBLOCK, protocol].map(|one| one.cast_unsigned().into());
-    let mut plan = actors.plan();
-    plan.must("make a socket", libc::SYS_socket, arguments);
-    Ok(plan.run()?.results.first().copied().unwrap_or(-1).cast_unsigned())
+/// The same where others may have the name too, as clients may who have chosen none: repair does not mind them.
+fn share_name(socket: &OwnedFd, inet: &Inet) -> Result<(), Error> {
+    let on = set_option(socket, TCP, libc::TCP_REPAIR, &1_i32.to_ne_bytes());
+    on.map_err(Error::io("give a TCP socket its name"))?;
+    bind_to(socket, inet)?;
+    go_on(socket)
 }
 
-/// One that is no connection.
+/// Have it do what it did.
 fn begin(socket: &OwnedFd, inet: &Inet) -> Result<(), Error> {
-    if let Some(name) = &inet.name {
-        let what = format!("have the name {name}");
-        bind(socket, name).map_err(Error::io(what))?;
-    }
     match &inet.role {
         InetRole::Listens { backlog } => {
             listen(socket, i32::try_from(*backlog).unwrap_or(i32::MAX)).map_err(Error::io("listen"))
         }
-        InetRole::Datagrams { peer: Some(peer) } => {
+        InetRole::Datagrams { peer: Some(peer), .. } => {
             connect(socket, peer).map_err(Error::io("connect a UDP socket"))
         }
+        InetRole::Waits { peer } => {
+            start(socket, peer)?;
+            wait_for(socket, ESTABLISHED)
+        }
+        InetRole::Connects { peer } => start(socket, peer),
         _ => Ok(()),
     }
 }
 
-/// A connection as it was. It stays in repair.
-fn repair(socket: &OwnedFd, inet: &Inet, connection: &Connection) -> Result<(), Error> {
-    let set = |name: i32, words: &[u32]| {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let done = set_option(socket, TCP, name, &bytes);
-        done.map_err(Error::io(format!("make a TCP connection as it was (option {name})")))
-    };
-    let number = |number: i32| [number.cast_unsigned()];
-    set(libc::TCP_REPAIR, &[1])?;
-    let (received, written) = (connection.received.len(), connection.written.len());
-    let before = |next: u32, bytes: usize| next.wrapping_sub(u32::try_from(bytes).unwrap_or(0));
-    set(libc::TCP_REPAIR_QUEUE, &number(RECEIVE_QUEUE))?;
-    set(libc::TCP_QUEUE_SEQ, &[before(connection.receive_next, received)])?;
-    set(libc::TCP_REPAIR_QUEUE, &number(SEND_QUEUE))?;
-    set(libc::TCP_QUEUE_SEQ, &[before(connection.write_next, written)])?;
-    if let Some(name) = &inet.name {
-        let what = format!("have the name {name}");
-        bind(socket, name).map_err(Error::io(what))?;
+/// Begin to connect a socket.
+fn start(socket: &OwnedFd, peer: &SocketAddr) -> Result<(), Error> {
+    match connect(socket, peer) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(()),
+        Err(error) => Err(Error::io(format!("connect a TCP socket with {peer}"))(error)),
     }
-    connect(socket, &connection.peer).map_err(Error::io("make a TCP connection as it was"))?;
-    let mut agreed = vec![SEGMENT, connection.segment_bytes];
-    if let Some((send, receive)) = connection.scales {
-        agreed.extend([SCALES, u32::from(send) | u32::from(receive) << 16]);
-    }
-    if connection.selective {
-        agreed.extend([SELECTIVE, 0]);
-    }
-    if connection.timestamp.is_some() {
-        agreed.extend([TIMESTAMPS, 0]);
-    }
-    set(libc::TCP_REPAIR_OPTIONS, &agreed)?;
-    if let Some(timestamp) = connection.timestamp {
-        set(libc::TCP_TIMESTAMP, &[timestamp])?;
-    }
-    options::enlarge(socket)?;
-    set(libc::TCP_REPAIR_QUEUE, &number(RECEIVE_QUEUE))?;
-    put(socket, &connection.received)?;
-    set(libc::TCP_REPAIR_QUEUE, &number(SEND_QUEUE))?;
-    put(socket, sent(connection).0)?;
-    set(libc::TCP_REPAIR_QUEUE, &number(NO_QUEUE))?;
-    set(libc::TCP_REPAIR_WINDOW, &connection.window)
-}
-
-/// What was sent of what was written, and what was not.
-fn sent(connection: &Connection) -> (&[u8], &[u8]) {
-    let unsent = (connection.unsent as usize).min(connection.written.len());
-    connection.written.split_at(connection.written.len() - unsent)
-}
-
-fn put(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Error> {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let piece = rest.get(..PIECE_BYTES).unwrap_or(rest);
-        match send(socket, piece, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
-            Err(Errno::AGAIN) => {
-                let what = "a TCP connection holds more than can be kept here (net.core.wmem_max)";
-                return Err(Error::Host(what.to_owned()));
-            }
-            Err(error) => return Err(Error::io("fill the queue of a TCP connection")(error)),
-        }
-    }
-    Ok(())
 }
 
 /// Let the connections go on, and give all their options.
-pub(super) fn complete(state: &State, sockets: &Sockets) -> Result<(), Error> {
+pub(super) fn complete(
+    actors: &mut Actors<'_>,
+    state: &State,
+    sockets: &Sockets,
+) -> Result<(), Error> {
     let mut connections = Vec::new();
     for (place, inet) in all(state) {
         if let InetRole::Connected(connection) = &inet.role {
-            connections.push((place, connection, sockets.take(sockets.low(place))?));
+            connections.push((place, inet, connection, sockets.take(sockets.low(place))?));
         }
     }
-    for (_, _, socket) in &connections {
-        let off = set_option(socket, TCP, libc::TCP_REPAIR, &0_i32.to_ne_bytes());
-        off.map_err(Error::io("let a TCP connection go on"))?;
+    let left = Left::find(actors, state, sockets)?;
+    for (_, _, _, socket) in &connections {
+        go_on(socket)?;
     }
-    for (place, connection, socket) in &connections {
+    left.tell(actors, sockets)?;
+    for (place, _, connection, socket) in &connections {
         options::set(socket, &state.sockets[*place], false)?;
         put(socket, sent(connection).1)?;
     }
-    for (_, connection, socket) in &connections {
+    for (_, _, connection, socket) in &connections {
         if connection.has_sent_all {
             shutdown(socket, Shutdown::Write).map_err(Error::io("end a TCP connection"))?;
         }
+    }
+    for (place, other) in &sockets.ends {
+        let socket = sockets.take(sockets.low(*place))?;
+        ended::complete(&socket, &sockets.take(*other)?)?;
+        options::set(&socket, &state.sockets[*place], false)?;
     }
     for (place, _) in all(state) {
         options::set(&sockets.take(sockets.low(place))?, &state.sockets[place], true)?;

@@ -4,9 +4,14 @@
 //! way in them, of sockets too.
 
 mod actor;
+mod connections;
+mod datagrams;
+mod ended;
 mod inet;
+mod left;
 mod names;
 mod options;
+mod packets;
 mod queues;
 mod unix;
 
@@ -29,14 +34,16 @@ pub(super) struct Sockets {
     unix: unix::Made,
     /// The seed's descriptors of TCP and UDP sockets, by their places.
     inet: BTreeMap<usize, u64>,
+    /// Its descriptors of the other ends of TCP connections that have ended, by the places of these.
+    ends: BTreeMap<usize, u64>,
     /// The seed itself.
     process: OwnedFd,
 }
 
 /// Descriptors that the seed needs on the way, at the most.
 pub(super) fn count(state: &State) -> usize {
-    // An end that is left, a socket that listens for a moment, a directory.
-    2 * state.sockets.len() + 4
+    // An end that is left, a socket that listens for a moment, a directory, raw sockets.
+    2 * state.sockets.len() + 6
 }
 
 /// Make them all.
@@ -47,7 +54,8 @@ pub(super) fn make(
     restarted: &mut Restarted,
 ) -> Result<Sockets, Error> {
     let process = identity::open_process(seat.task()).map_err(Error::io("open the seed"))?;
-    let mut sockets = Sockets { unix: unix::Made::default(), inet: BTreeMap::new(), process };
+    let (unix, inet, ends) = (unix::Made::default(), BTreeMap::new(), BTreeMap::new());
+    let mut sockets = Sockets { unix, inet, ends, process };
     if state.sockets.is_empty() {
         return Ok(sockets);
     }
@@ -100,7 +108,7 @@ impl Sockets {
         for (place, _) in unix::all(state) {
             options::set(&self.take(self.low(place))?, &state.sockets[place], true)?;
         }
-        inet::complete(state, self)
+        inet::complete(&mut actors, state, self)
     }
 
     /// Shut down what is, let go of those that are no more, and give the names their files.
@@ -140,6 +148,6 @@ impl Sockets {
 
     /// The seed's descriptors, to be closed when all have their numbers.
     pub fn lows(&self) -> impl Iterator<Item = u64> {
-        self.unix.lows.values().chain(self.inet.values()).copied()
+        self.unix.lows.values().chain(self.inet.values()).chain(self.ends.values()).copied()
     }
 }

@@ -39,6 +39,12 @@ pub(super) fn enlarge(socket: &OwnedFd) -> Result<(), Error> {
     result.map_err(Error::io("enlarge the buffer of a socket"))
 }
 
+/// Let a socket hold as much as the host allows.
+pub(super) fn make_room(socket: &OwnedFd) -> Result<(), Error> {
+    let result = buffer(socket, libc::SO_RCVBUF, LARGE_BYTES);
+    result.map_err(Error::io("enlarge the buffer of a socket"))
+}
+
 /// Set the size of a buffer, beyond what the host allows its users if we may.
 fn buffer(socket: &OwnedFd, name: i32, bytes: i32) -> std::io::Result<()> {
     let forced = match name {
