@@ -114,6 +114,9 @@ fn check_file(file: &OpenFile, state: &State, pids: &BTreeSet<u32>) -> Result<()
             let is_fine = *index < state.objects.len() && *position <= i64::MAX as u64;
             require(is_fine, "an object is missing")?;
         }
+        OpenFile::Process { task } => {
+            require(input::has_task(state, *task), "a process that is open is missing")?;
+        }
         OpenFile::Socket { .. } => {}
         OpenFile::Slot { name } => {
             require(!name.is_empty() && is_name(name), "a slot has a wrong name")?;

@@ -23,12 +23,13 @@ const MAPPINGS: [(&str, &str); 8] = [
 ];
 
 /// Files that are no files and can be made again.
-const ANONYMOUS: [&str; 5] = [
+const ANONYMOUS: [&str; 6] = [
     "anon_inode:[eventfd]",
     "anon_inode:[timerfd]",
     "anon_inode:[signalfd]",
     "anon_inode:[eventpoll]",
     "anon_inode:inotify",
+    "anon_inode:[pidfd]",
 ];
 
 /// Look at a process that is to be frozen; `root` is the first of them.
@@ -77,6 +78,8 @@ fn descriptors(pid: u32) -> Result<(), Error> {
             line => line?,
         };
         let what = match line.kind {
+            // A name, whatever it leads to.
+            _ if line.flags & libc::O_PATH.cast_unsigned() != 0 => continue,
             Kind::Regular | Kind::Directory | Kind::Pipe | Kind::Fifo => continue,
             Kind::Device(1, 3 | 5 | 7 | 8 | 9) => continue,
             // Terminals: see the dump, which knows who has their masters.

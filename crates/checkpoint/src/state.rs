@@ -300,6 +300,11 @@ pub enum OpenFile {
         /// The files.
         watches: Vec<Watch>,
     },
+    /// A process or a thread (pidfd_open(2)).
+    Process {
+        /// Its number.
+        task: u32,
+    },
     /// A socket.
     Socket {
         /// Its place in [`State::sockets`].

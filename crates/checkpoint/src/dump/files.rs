@@ -15,7 +15,7 @@ use super::objects::Objects;
 use super::pipes::{copy, has_ended};
 use super::sockets::Sockets;
 use super::terminals::{self, Terminals};
-use super::{Names, input, locks};
+use super::{Names, input, locks, pidfds};
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::limits::{MAX_DESCRIPTIONS, MAX_PIPE_BYTES};
@@ -60,9 +60,12 @@ pub(super) fn collect(
     for group in groups {
         let Found { pid, line, .. } = &group[0];
         let index = collected.descriptions.len();
-        let description = collected.pipes.describe(&group, (index, *pid), objects, slots)?;
+        let description = match pidfds::describe(&group, frozen, names)? {
+            Some(description) => description,
+            None => collected.pipes.describe(&group, (index, *pid), objects, slots)?,
+        };
         locks::find(&group, index, &mut collected.locks)?;
-        collected.input_signals.extend(input::find(&group, index, names)?);
+        collected.input_signals.extend(input::find(&group, index, frozen, names)?);
         collected.descriptions.push(description);
         collected.known.push((*pid, line.number, (line.device, line.inode)));
         for Found { pid, line, .. } in group {
@@ -184,6 +187,8 @@ impl Pipes {
             return Ok(Description { flags: line.flags, file });
         }
         let file = match line.kind {
+            // It stands for a name, whatever that leads to.
+            _ if line.flags & libc::O_PATH.cast_unsigned() != 0 => path(root, line)?,
             Kind::Regular if line.links == 0 => {
                 OpenFile::Object { index: objects.open(*pid, root, line)?, position: line.position }
             }

@@ -17,6 +17,7 @@ mod named_pipes;
 mod notifications;
 mod objects;
 mod pages;
+mod pidfds;
 mod pipes;
 mod process;
 mod sockets;
@@ -52,6 +53,21 @@ impl Names {
     /// What a process calls itself.
     pub(crate) fn own(&self, pid: u32) -> u32 {
         self.own.get(&pid).copied().unwrap_or(0)
+    }
+
+    /// What a process or thread of the tree calls itself; none for others.
+    pub(crate) fn task(&self, frozen: &Frozen, number: u32) -> Result<Option<u32>, Error> {
+        if let Some(own) = self.own.get(&number) {
+            return Ok(Some(*own));
+        }
+        let has_it = |threads: &Vec<u32>| threads.contains(&number);
+        match frozen.processes.iter().find(|(_, threads)| has_it(threads)) {
+            Some((pid, _)) => {
+                let status = Status::read(*pid, &format!("task/{number}/status"))?;
+                status.own_number("NSpid").map(Some)
+            }
+            None => Ok(None),
+        }
     }
 
     /// A number of a process of the tree as it is; 0 for those of others.

@@ -9,12 +9,12 @@ use inject::{Area, Seat};
 use super::opened::{Opened, fill, move_to, opened_with};
 use super::plan::Plan;
 use super::sockets::{self, Sockets};
-use super::{Restarted, anonymous, locks, named_pipes, objects, slots, terminals};
+use super::{Restarted, anonymous, locks, named_pipes, objects, pidfds, slots, terminals};
 use crate::error::Error;
 use crate::image::Image;
 use crate::proc;
 use crate::slots::Given;
-use crate::state::{Description, Descriptor, OpenFile, Pipe, State};
+use crate::state::{Description, OpenFile, Pipe, Process, State};
 
 /// Descriptions that are opened at once.
 const AT_ONCE: usize = 64;
@@ -135,7 +135,7 @@ fn describe(
                 }
                 continue;
             }
-            OpenFile::NamedPipe { waits: true, .. } => continue,
+            OpenFile::NamedPipe { waits: true, .. } | OpenFile::Process { .. } => continue,
             OpenFile::NamedPipe { index, .. } => {
                 let number = low.named_pipes[*index];
                 (format!("/proc/self/fd/{number}"), "a named pipe".to_owned())
@@ -224,10 +224,12 @@ fn positions(
 /// Take the descriptors of a process, and close all others.
 pub(super) fn take(
     plan: &mut Plan<'_>,
-    descriptors: &[Descriptor],
+    process: &Process,
+    state: &State,
     opened: Opened,
 ) -> Result<(), Error> {
-    for descriptor in descriptors {
+    // It opens other processes itself, when all are there.
+    for descriptor in process.descriptors.iter().filter(|one| !pidfds::is_one(one, state)) {
         let flags = if descriptor.close_on_exec { libc::O_CLOEXEC } else { 0 };
         let from = opened.description(descriptor.description);
         let arguments = [from, descriptor.number.into(), flags.cast_unsigned().into()];

@@ -18,6 +18,10 @@ pub(super) fn ask(plan: &mut Plan<'_>, process: &Process, state: &State) -> Resu
         // `struct f_owner_ex`: kind and number, of 32 bits each.
         let owner = plan.words(&[u64::from(asked.kind) | u64::from(asked.owner) << 32]);
         plan.must("say whom a signal is for", libc::SYS_fcntl, [number, SET_OWNER, owner]);
+        plan.flush_if_full()?;
+        if !asked.is_told {
+            continue;
+        }
         let flags = state.descriptions.get(asked.description).map_or(0, |one| one.flags);
         let set = libc::F_SETFL.cast_unsigned().into();
         let flags = u64::from(flags | libc::O_ASYNC.cast_unsigned());

@@ -21,12 +21,14 @@ mod named_pipes;
 mod notifications;
 mod objects;
 mod opened;
+mod pidfds;
 mod plan;
 mod process;
 mod slots;
 mod sockets;
 mod task;
 mod terminals;
+mod timers;
 mod tree;
 
 use std::collections::BTreeMap;

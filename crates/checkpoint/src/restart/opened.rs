@@ -9,6 +9,7 @@ use rustix::pipe::fcntl_setpipe_size;
 use super::plan::Plan;
 use crate::error::Error;
 use crate::limits::MAX_PIPE_BYTES;
+use crate::state::Descriptor;
 
 /// Flags of an open file that F_GETFL says and that openat(2) would take for something else.
 const NOT_OPENED_WITH: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC;
@@ -50,6 +51,22 @@ pub(super) fn move_to(plan: &mut Plan<'_>, low: u64, number: u64) {
         plan.must("place a file", libc::SYS_dup2, [low, number]);
         plan.must("place a file", libc::SYS_close, [low]);
     }
+}
+
+/// Make one that a process has just opened its descriptor.
+pub(super) fn move_exactly(plan: &mut Plan<'_>, low: u64, descriptor: &Descriptor) {
+    let number = u64::from(descriptor.number);
+    if low == number {
+        let flags = if descriptor.close_on_exec { libc::FD_CLOEXEC } else { 0 };
+        let set = libc::F_SETFD.cast_unsigned().into();
+        let arguments = [number, set, flags.cast_unsigned().into()];
+        plan.must("take a descriptor", libc::SYS_fcntl, arguments);
+        return;
+    }
+    let flags = if descriptor.close_on_exec { libc::O_CLOEXEC } else { 0 };
+    let arguments = [low, number, flags.cast_unsigned().into()];
+    plan.must("take a descriptor", libc::SYS_dup3, arguments);
+    plan.must("take a descriptor", libc::SYS_close, [low]);
 }
 
 /// Put into a pipe what was in it.

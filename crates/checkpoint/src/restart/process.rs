@@ -2,15 +2,11 @@
 
 use super::opened::Opened;
 use super::plan::Plan;
-use super::{Made, anonymous, files, input, locks, notifications, task, terminals};
+use super::{Made, anonymous, files, input, locks, notifications, pidfds, task, terminals, timers};
 use crate::error::Error;
-use crate::state::{Process, State, Timer};
+use crate::state::{Process, State};
 
 const KERNEL_SIGSET_BYTES: u64 = 8;
-/// `PR_TIMER_CREATE_RESTORE_IDS`.
-const RESTORE_TIMER_IDS: u64 = 77;
-/// `SIGEV_THREAD_ID`.
-const TO_THREAD: u32 = 4;
 
 /// Everything but what would begin to act at once.
 pub(super) fn complete(
@@ -25,7 +21,10 @@ pub(super) fn complete(
     plan.must(purpose, libc::SYS_chdir, [directory]);
     plan.must("set its umask", libc::SYS_umask, [process.umask.into()]);
     terminals::leave(&mut plan, state, process, opened);
-    files::take(&mut plan, &process.descriptors, opened)?;
+    files::take(&mut plan, process, state, opened)?;
+    plan.run()?;
+    pidfds::open(made, process, state)?;
+    let mut plan = Plan::new(process.pid, &made.seat, &made.area);
     notifications::watch(&mut plan, process, state)?;
     anonymous::watch(&mut plan, process, &state.descriptions)?;
     locks::take_own(&mut plan, process, &state.locks)?;
@@ -67,8 +66,8 @@ fn seats(made: &Made) -> impl Iterator<Item = &inject::Seat> {
 
 /// Limits, timers, signals that wait; then the area goes, and each thread has the registers and mask of the image.
 pub(super) fn finish(made: &mut Made, process: &Process) -> Result<(), Error> {
+    timers::make(made, process)?;
     let mut plan = Plan::new(process.pid, &made.seat, &made.area);
-    timers(&mut plan, &process.timers)?;
     drain(&mut plan);
     for signal in &process.pending {
         let number = signal.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
@@ -116,26 +115,4 @@ fn drain(plan: &mut Plan<'_>) {
     let all = plan.words(&[u64::MAX, 0]);
     let none = plan.words(&[0, 0]);
     plan.may(libc::SYS_rt_sigtimedwait, [all, 0, none, KERNEL_SIGSET_BYTES]);
-}
-
-fn timers(plan: &mut Plan<'_>, timers: &[Timer]) -> Result<(), Error> {
-    if timers.is_empty() {
-        return Ok(());
-    }
-    plan.must("number its timers", libc::SYS_prctl, [RESTORE_TIMER_IDS, 1, 0, 0, 0]);
-    for timer in timers {
-        let thread = if timer.notify & TO_THREAD == 0 { 0 } else { timer.thread };
-        let how = u64::from(timer.signal) | u64::from(timer.notify) << 32;
-        let event = plan.words(&[timer.value, how, thread.into(), 0, 0, 0, 0, 0]);
-        let id = plan.words(&[timer.id.into()]);
-        let clock = i64::from(timer.clock).cast_unsigned();
-        plan.must("make a timer", libc::SYS_timer_create, [clock, event, id]);
-        let [interval, rest] = timer.nanoseconds;
-        let parts = [interval, rest].map(|time| [time / 1_000_000_000, time % 1_000_000_000]);
-        let parts = plan.words(parts.as_flattened());
-        plan.must("set a timer", libc::SYS_timer_settime, [timer.id.into(), 0, parts, 0]);
-        plan.flush_if_full()?;
-    }
-    plan.must("number its timers", libc::SYS_prctl, [RESTORE_TIMER_IDS, 0, 0, 0, 0]);
-    Ok(())
 }

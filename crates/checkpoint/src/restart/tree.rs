@@ -62,6 +62,8 @@ fn make_all(
     ended(state, restarted)?;
     for process in living(state) {
         threads(process, restarted)?;
+    }
+    for process in living(state) {
         let made = found(restarted, process.pid)?;
         process::complete(made, process, state, opened)?;
     }

@@ -9,10 +9,18 @@ pub struct InputSignal {
     pub description: usize,
     /// A process that has it, and asks for it again.
     pub holder: u32,
-    /// `F_OWNER_PID` or `F_OWNER_PGRP`.
+    /// `F_OWNER_TID`, `F_OWNER_PID` or `F_OWNER_PGRP`.
     pub kind: u32,
-    /// The number of that process or group; 0 if there is none any more.
+    /// The number of that thread, process or group; 0 if there is none any more.
     pub owner: u32,
+    /// Whether it is told of input and output (`O_ASYNC`), or only of urgent data.
+    #[serde(default = "is_told")]
+    pub is_told: bool,
     /// Which signal; 0 for SIGIO without information (`F_SETSIG`).
     pub signal: u32,
+}
+
+/// What older images say of all.
+fn is_told() -> bool {
+    true
 }

@@ -35,6 +35,11 @@ fn a_process_that_waits_for_events() {
 }
 
 #[test]
+fn processes_that_are_open_and_owners_of_files() {
+    check("tasks");
+}
+
+#[test]
 fn named_pipes_and_locks() {
     check("locks");
 }
