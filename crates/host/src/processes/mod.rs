@@ -5,6 +5,7 @@
 //! - [`wait`]: why a traced task has stopped.
 //! - [`extended`]: the layout of the extended state (XSAVE) on this processor.
 //! - [`pagemap`]: which pages of a process hold something.
+//! - [`WriteWatch`]: memory of a process whose pages can be protected until they are written.
 //! - [`terminal`]: what pseudoterminals have, and their other sides.
 //! - [`identity`]: what two tasks share; a descriptor of another process.
 //! - [`sockets`]: options of sockets.
@@ -20,3 +21,6 @@ pub mod sockets;
 pub mod terminal;
 pub mod trace;
 pub mod wait;
+mod write_watch;
+
+pub use write_watch::WriteWatch;
