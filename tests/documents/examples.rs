@@ -316,6 +316,12 @@ pub const EXAMPLES: &[Example] = &[
         ..PLAIN
     },
     Example {
+        document: "docs/pods.md",
+        begins: "biv pod run -d --name base",
+        lines: &[("pod restart -d --name base 3.pod", Shows("base"))],
+        ..PLAIN
+    },
+    Example {
         document: "README.md",
         begins: "biv pod run -- sh",
         lines: &[("pod exec web2", Shows("sleep 100")), ("pod exec web3", Shows("sleep 100"))],

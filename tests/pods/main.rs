@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod copying;
 mod ends;
 mod images;
 mod life;

@@ -10,7 +10,7 @@ use whole_machine::processes::descendants_of;
 use whole_machine::waiting::wait_for;
 use whole_machine::{bivouac, text};
 
-use crate::place::{COUNTS, Place, end_of, start};
+use crate::place::{COUNTS, LARGE, Place, end_of, start};
 
 /// Somebody who listens.
 fn receive(place: &Place, socket: &str, arguments: &[&str]) -> Child {
@@ -81,14 +81,25 @@ fn a_pod_that_cannot_move_goes_on() {
 
 #[test]
 fn there_is_one_pod_whoever_is_killed() {
+    check_kills(COUNTS, &[0, 2, 5, 8, 12, 16, 20, 25, 30, 40, 60, 100]);
+}
+
+/// Most of it is sent while it runs.
+#[test]
+fn there_is_one_large_pod_whoever_is_killed() {
+    check_kills(&format!("{LARGE}; {COUNTS}"), &[10, 30, 60, 100, 150, 200, 300, 400, 600, 1000]);
+}
+
+/// Kills the receiver or the sender after so many milliseconds each, while a pod that runs a script moves.
+fn check_kills(script: &str, moments: &[u64]) {
     let (Some(here), Some(there)) = (Place::new(), Place::new()) else { return };
     let socket = there.path.join("socket").display().to_string();
     let destination = format!("unix:{socket}");
-    here.detach("web", COUNTS);
+    here.detach("web", script);
     wait_for("it counts", || here.counts("web").len() > 2);
-    for (round, moment) in [0_u64, 2, 5, 8, 12, 16, 20, 25, 30, 40, 60, 100].iter().enumerate() {
+    for (round, moment) in moments.iter().enumerate() {
         let receiver = receive(&there, &socket, &[]);
-        let sender = start(here.command(&["migrate", "web", &destination]));
+        let sender = start(here.command(&["migrate", "--compress", "web", &destination]));
         std::thread::sleep(Duration::from_millis(*moment));
         let victim = if round % 2 == 0 { &receiver } else { &sender };
         let process = descendants_of(victim.id()).first().copied().unwrap_or(victim.id());

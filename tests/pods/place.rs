@@ -14,6 +14,12 @@ use whole_machine::{program, text};
 /// A shell script that counts, and says so.
 pub const COUNTS: &str = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.02; done";
 
+/// A shell script that has the shell keep 60 MB of bytes that do not repeat, and their digest in a file; it puts the
+/// digest of what it has then into another one at SIGUSR1.
+pub const LARGE: &str = "x=$(head -c 45000000 /dev/urandom | base64 -w 0); \
+                         printf %s \"$x\" | md5sum >/tmp/first; \
+                         trap 'printf %s \"$x\" | md5sum >/tmp/now; mv /tmp/now /tmp/last' USR1";
+
 /// A registry that disappears, with all pods that are in it.
 pub struct Place {
     pub path: PathBuf,
@@ -66,6 +72,16 @@ impl Place {
     #[track_caller]
     pub fn exec(&self, name: &str, script: &str) -> String {
         self.says(&["exec", name, "sh", "-c", script])
+    }
+
+    /// Waits until a pod that is large ([`LARGE`]) has said that it still has all of it.
+    #[track_caller]
+    pub fn check_large(&self, name: &str) {
+        self.exec(name, "rm -f /tmp/last");
+        self.says(&["kill", "--signal", "USR1", name]);
+        let has_said = || text(&self.output(&["exec", name, "cat", "/tmp/last"]).stdout);
+        wait_for("it says what it has", || !has_said().is_empty());
+        assert_eq!(has_said(), self.exec(name, "cat /tmp/first"));
     }
 
     /// Puts the program that checks names into a pod.

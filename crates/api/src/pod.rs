@@ -101,20 +101,39 @@ pub struct Checkpoint {
     pub compress: bool,
     /// Leave the pod frozen when the image is written.
     pub stays_frozen: bool,
+    /// What comes with the request is a pipe, which gets the image in the order in which it arises.
+    pub streams: bool,
+    /// Know from now on what the pod writes, for increments.
+    pub tracked: bool,
+    /// Write only what the pod has written since the last image that is `tracked` or an increment, which becomes the
+    /// parent of this one.
+    pub incremental: bool,
 }
 
 /// An image that was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpointed {
-    /// For how many milliseconds the pod was frozen, if it is not any more.
+    /// For how many milliseconds the pod was frozen in the end; if it still is: up to when the image was written.
     pub frozen: u64,
+    /// What was copied before, while it ran.
+    pub rounds: Vec<Round>,
     /// Processes in it.
     pub processes: u32,
     /// Bytes of the archive of its files.
     pub files: u64,
     /// Bytes of the image.
     pub file: u64,
+}
+
+/// Memory that was copied while the pod ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Round {
+    /// Bytes of memory that were copied.
+    pub copied: u64,
+    /// For how many milliseconds the pod was frozen before, to note what it writes.
+    pub frozen: u64,
 }
 
 /// What takes the keeper a while, and is answered when it has been done.

@@ -5,6 +5,7 @@ mod input;
 mod ipc;
 mod locks;
 mod names;
+pub(crate) mod pages;
 pub(crate) mod pod;
 mod sockets;
 mod terminals;
@@ -15,13 +16,12 @@ use std::collections::BTreeSet;
 use self::words::{is_name, is_path, require};
 use crate::advice::ADVICE;
 use crate::error::Error;
-use crate::image::Extent;
 use crate::limits::{
     END_OF_MEMORY, MAX_AUXILIARY_BYTES, MAX_DESCRIPTIONS, MAX_DESCRIPTOR_NUMBER, MAX_DESCRIPTORS,
-    MAX_EXTENTS, MAX_GROUPS, MAX_MAPPINGS, MAX_PATH_WATCHES, MAX_PENDING, MAX_PIPE_BYTES,
-    MAX_TASKS, MAX_TIMERS, PAGE_BYTES, PIECE_BYTES,
+    MAX_GROUPS, MAX_MAPPINGS, MAX_PATH_WATCHES, MAX_PENDING, MAX_PIPE_BYTES, MAX_TASKS, MAX_TIMERS,
+    PAGE_BYTES,
 };
-use crate::state::{Mapping, Object, OpenFile, Owner, Process, Source, State, Thread};
+use crate::state::{Mapping, Object, OpenFile, Process, Source, State, Thread};
 
 /// The highest number of a task, and one more (the kernel's limit).
 const MAX_PID: u32 = 1 << 22;
@@ -244,71 +244,6 @@ fn check_mappings(mappings: &[Mapping], objects: usize) -> Result<(), Error> {
             }
             // See the check of System V IPC.
             Source::VdsoData | Source::Segment { .. } => {}
-        }
-    }
-    Ok(())
-}
-
-/// Check where the pages are; the description begins at `end`.
-///
-/// # Errors
-///
-/// [`Error::Image`] that says what is wrong.
-pub(crate) fn check_extents(state: &State, extents: &[Extent], end: u64) -> Result<(), Error> {
-    require(extents.len() <= MAX_EXTENTS, "it has too many pages")?;
-    let mut last = (Owner::Process(0), 0);
-    for extent in extents {
-        let is_whole = extent.bytes > 0
-            && extent.bytes as usize <= PIECE_BYTES
-            && u64::from(extent.bytes) % PAGE_BYTES == 0
-            && extent.address % PAGE_BYTES == 0;
-        require(is_whole && extent.stored <= extent.bytes, "pages are not whole")?;
-        let stored = extent.offset.checked_add(extent.stored.into());
-        require(stored.is_some_and(|stored| stored <= end), "pages are not in the file")?;
-        require((extent.owner, extent.address) >= last, "pages are out of order")?;
-        let behind = extent.address.checked_add(extent.bytes.into());
-        let behind = behind.filter(|behind| *behind <= END_OF_MEMORY);
-        last = (extent.owner, behind.ok_or_else(|| Error::Image("pages are nowhere".to_owned()))?);
-    }
-    let mut by_pid = std::collections::BTreeMap::new();
-    for process in &state.processes {
-        by_pid.insert(process.pid, &process.memory.mappings);
-    }
-    let mut files = 0;
-    for extent in extents {
-        let pid = match extent.owner {
-            Owner::Process(pid) => pid,
-            Owner::Segment(index) => {
-                let segments = state.ipc.as_ref().map_or(&[][..], |ipc| &ipc.segments);
-                let segment = segments.get(index as usize);
-                let end = segment.map_or(0, |segment| segment.bytes.next_multiple_of(PAGE_BYTES));
-                let is_inside = extent.address + u64::from(extent.bytes) <= end;
-                require(is_inside, "pages are behind the end of System V memory")?;
-                continue;
-            }
-            Owner::Object(index) => {
-                let object = state.objects.get(index as usize);
-                let end = object.map_or(0, |object| object.bytes.next_multiple_of(PAGE_BYTES));
-                let is_inside = extent.address + u64::from(extent.bytes) <= end;
-                require(is_inside, "pages are behind the end of their object")?;
-                continue;
-            }
-            Owner::Files => {
-                require(extent.address == files, "a part of the files is missing")?;
-                files += u64::from(extent.bytes);
-                continue;
-            }
-        };
-        let mappings = by_pid.get(&pid);
-        let mappings = mappings.ok_or_else(|| Error::Image("pages are nobody's".to_owned()))?;
-        let (mut at, behind) = (extent.address, extent.address + u64::from(extent.bytes));
-        while at < behind {
-            let index = mappings.partition_point(|mapping| mapping.end <= at);
-            let mapping = mappings.get(index).filter(|mapping| mapping.start <= at);
-            let mapping = mapping.filter(|mapping| {
-                !mapping.shared && !matches!(mapping.source, Source::Vdso | Source::VdsoData)
-            });
-            at = mapping.ok_or_else(|| Error::Image("pages are in no mapping".to_owned()))?.end;
         }
     }
     Ok(())

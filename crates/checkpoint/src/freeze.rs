@@ -47,6 +47,8 @@ pub struct Frozen {
     pub(crate) stopped: BTreeMap<u32, u32>,
     /// TCP connections that do not go on meanwhile.
     pub(crate) repaired: Repaired,
+    /// When the first of them was stopped.
+    since: Instant,
     thread: PhantomData<*const ()>,
 }
 
@@ -66,7 +68,7 @@ pub fn freeze(root: u32) -> Result<Frozen, Error> {
 /// As [`freeze`].
 pub fn freeze_all(roots: &[u32]) -> Result<Frozen, Error> {
     for &root in roots {
-        check(root, root)?;
+        check(root, root, &BTreeSet::new())?;
     }
     let frozen = Frozen::of(roots.to_vec(), None)?;
     for &root in roots {
@@ -78,14 +80,15 @@ pub fn freeze_all(roots: &[u32]) -> Result<Frozen, Error> {
 }
 
 /// Stop all descendants of a process, but not itself, which adopts whoever loses its parent and reaps who has ended:
-/// the init of a PID namespace. `parent` is the host's number.
+/// the init of a PID namespace. `parent` is the host's number. Of those in `watched` we
+/// watch the memory ([`Tracker::watched`](crate::Tracker::watched)).
 ///
 /// # Errors
 ///
 /// As [`freeze`].
-pub fn freeze_children(parent: u32) -> Result<Frozen, Error> {
+pub fn freeze_children(parent: u32, watched: &BTreeSet<u32>) -> Result<Frozen, Error> {
     for root in proc::children(parent)? {
-        match check(root, parent) {
+        match check(root, parent, watched) {
             Err(Error::Gone(gone)) if gone == root => {}
             result => result?,
         }
@@ -94,9 +97,9 @@ pub fn freeze_children(parent: u32) -> Result<Frozen, Error> {
 }
 
 /// Look at a process and its descendants; `like` has the namespaces that all of them must have.
-fn check(root: u32, like: u32) -> Result<(), Error> {
+fn check(root: u32, like: u32, watched: &BTreeSet<u32>) -> Result<(), Error> {
     for pid in walk(root)? {
-        match refuse::check(pid, like) {
+        match refuse::check(pid, like, watched.contains(&pid)) {
             // It has ended meanwhile, or is about to.
             Err(Error::Gone(gone)) if gone == pid && pid != root => {}
             result => result?,
@@ -131,6 +134,7 @@ impl Frozen {
             ended: BTreeSet::new(),
             stopped: BTreeMap::new(),
             repaired: Repaired::default(),
+            since: Instant::now(),
             thread: PhantomData,
         };
         frozen.attach_all()?;
@@ -288,6 +292,12 @@ impl Frozen {
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         self.processes.keys().copied().collect()
+    }
+
+    /// Since when they stand still.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.since
     }
 
     /// Let all go on.

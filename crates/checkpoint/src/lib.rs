@@ -50,6 +50,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod borrow;
 mod bytes;
 pub mod check;
 mod credentials;
@@ -62,6 +63,7 @@ mod limits;
 mod options;
 pub mod pod;
 mod proc;
+mod ranges;
 mod refuse;
 mod registers;
 mod repair;
@@ -69,10 +71,14 @@ mod restart;
 mod slots;
 pub mod state;
 mod terminal;
+mod track;
 
 pub use dump::Pages;
 pub use error::Error;
 pub use freeze::{Frozen, freeze, freeze_all, freeze_children};
-pub use image::{Compression, Extent, Image, Writer};
+pub use image::{
+    Compression, Extent, Finished, Image, ImageName, Parents, STREAM_OFFSET, Writer, from_stream,
+};
 pub use restart::{Restarted, restart};
 pub use slots::{Given, Slots};
+pub use track::{Copied, Round, Tracker};

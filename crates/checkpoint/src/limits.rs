@@ -63,6 +63,12 @@ pub const MAX_STATE_BYTES: usize = 1 << 30;
 pub const MAX_STATE_DEPTH: usize = 32;
 /// Bytes of a piece of pages in the image.
 pub const PIECE_BYTES: usize = 64 << 10;
+/// Bytes of memory that are read at once.
+pub const READ_BYTES: usize = 16 * PIECE_BYTES;
+/// Generations of images that an image may go on from.
+pub const MAX_PARENTS: usize = 64;
+/// Bytes of pages that are kept in memory while processes stand still, to be written when they go on.
+pub const MAX_HELD_BYTES: usize = 64 << 20;
 /// The first address that no process may have.
 pub const END_OF_MEMORY: u64 = 0x7fff_ffff_f000;
 /// Bytes of a page.

@@ -22,6 +22,9 @@ const MAPPINGS: [(&str, &str); 8] = [
     ("sl", "sealed memory (mseal(2))"),
 ];
 
+/// What memory has whose pages are protected, be it by us.
+const WATCHED: &str = "uw";
+
 /// Files that are no files and can be made again.
 const ANONYMOUS: [&str; 6] = [
     "anon_inode:[eventfd]",
@@ -32,8 +35,9 @@ const ANONYMOUS: [&str; 6] = [
     "anon_inode:[pidfd]",
 ];
 
-/// Look at a process that is to be frozen; `root` is the first of them.
-pub(crate) fn check(pid: u32, root: u32) -> Result<(), Error> {
+/// Look at a process that is to be frozen; `root` is the first of them. If it `is_watched`, it has memory whose pages
+/// we protect.
+pub(crate) fn check(pid: u32, root: u32, is_watched: bool) -> Result<(), Error> {
     let refused = |what: String| Err(Error::Unsupported { pid, what });
     if Stat::read(pid, "stat")?.has_ended() {
         let threads = proc::numbers(pid, "task")?.len();
@@ -62,7 +66,9 @@ pub(crate) fn check(pid: u32, root: u32) -> Result<(), Error> {
         return refused(format!("has another root directory, {directory}"));
     }
     for line in maps::read(pid)? {
-        let found = MAPPINGS.iter().find(|(flag, _)| line.flags.iter().any(|found| found == flag));
+        let is_refused = |flag: &str| !is_watched || flag != WATCHED;
+        let has = |flag: &str| line.flags.iter().any(|found| found == flag);
+        let found = MAPPINGS.iter().find(|(flag, _)| has(flag) && is_refused(flag));
         if let Some((_, what)) = found.filter(|_| !line.name.starts_with("[v")) {
             return refused(format!("maps {what} at {:#x}", line.start));
         }

@@ -10,9 +10,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use api::pod::{Checkpoint, Checkpointed, Record};
+use api::pod::{Checkpoint, Record};
 use checkpoint::pod::Pod;
-use checkpoint::{Compression, Error, Frozen, Given, Image, Restarted, Slots, Writer};
+use checkpoint::{Error, Frozen, Given, Image, Parents, Restarted, Slots, Tracker, Writer};
 use host::processes::identity::descriptor_of;
 use protocol::Streams;
 use rustix::fs::{Mode, OFlags, fcntl_getfl};
@@ -38,12 +38,15 @@ pub struct Write {
     pub streams: Streams,
 }
 
-/// Writes an image of a frozen pod.
-pub(crate) fn write(
+/// Writes down what a frozen pod is, besides its memory's pages that have been copied before. The tracker goes on if
+/// increments are to come.
+pub(crate) fn dump(
     pod: &Traced,
     frozen: &mut Frozen,
-    write: Write,
-) -> Result<Checkpointed, String> {
+    write: &Write,
+    writer: &mut Writer,
+    tracker: &mut Tracker,
+) -> Result<Dumped, String> {
     let init = pod.init().map_err(words)?;
     let mut slots = Slots::new();
     let pipes = pipes(&init).map_err(words)?;
@@ -58,28 +61,33 @@ pub(crate) fn write(
         let master = master(&init, terminal).map_err(words)?;
         slots.add_terminal(TERMINAL, &master).map_err(words)?;
     }
-    let compression = if write.how.compress { Compression::Fast } else { Compression::None };
     let clocks = clocks::read(init.number).map_err(words)?;
-    let mut writer = Writer::new(write.file, compression);
-    let state = frozen.dump(&mut writer, &slots).map_err(|error| told(&error))?;
+    let goes_on = write.how.tracked || write.how.incremental;
+    let state = frozen.dump_rest(writer, &slots, tracker, goes_on).map_err(|error| told(&error))?;
     let (helper, archive) = Helper::pack(&init, &pod.layers).map_err(words)?;
     let packed = writer.put_files(archive);
     helper.end().map_err(|why| format!("cannot write the pod's files down: {why}"))?;
     let files = packed.map_err(words)?;
-    let processes = u32::try_from(state.processes.len()).unwrap_or(u32::MAX);
-    let record = write.record;
+    let record = &write.record;
     let pod = Pod {
-        hostname: record.hostname,
-        command: record.command,
+        hostname: record.hostname.clone(),
+        command: record.command.clone(),
         first: write.streams.process,
-        root: record.root,
+        root: record.root.clone(),
         is_writable: record.is_writable,
         terminal: write.streams.terminal,
         clocks,
     };
-    let file = writer.finish_pod(state, pod).map_err(words)?;
-    let file = file.metadata().map_or(0, |metadata| metadata.len());
-    Ok(Checkpointed { frozen: 0, processes, files, file })
+    Ok(Dumped { state, pod, files })
+}
+
+/// What a pod was in the moment in which it was frozen.
+#[derive(Debug)]
+pub(crate) struct Dumped {
+    pub state: checkpoint::state::State,
+    pub pod: Pod,
+    /// Bytes of the archive of its files.
+    pub files: u64,
 }
 
 /// Makes the files and processes of an image in a pod in which nobody is but init, with these streams. They do not
@@ -113,7 +121,7 @@ pub(crate) fn restart(pod: &Traced, image: &Image, streams: &Streams) -> Result<
 }
 
 /// An error for people.
-fn words(error: impl std::fmt::Display) -> String {
+pub(crate) fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
@@ -167,13 +175,13 @@ fn open(init: &Init, number: u32) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Reads an image for a pod.
+/// Reads an image for a pod, with its parents.
 ///
 /// # Errors
 ///
-/// It is none.
-pub(crate) fn read(file: File) -> Result<Image, Error> {
-    let image = Image::open(file)?;
+/// It is none, or a parent is missing.
+pub(crate) fn read(file: File, parents: &mut dyn Parents) -> Result<Image, Error> {
+    let image = Image::open_with(file, parents)?;
     match image.pod() {
         Some(_) => Ok(image),
         None => Err(Error::Image("it is not that of a pod".to_owned())),

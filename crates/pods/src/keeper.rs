@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -35,6 +35,7 @@ use crate::limits::{KILL_PATIENCE, LOOK};
 use crate::names::{self, First, Users};
 use crate::network::{self, Link, Uplink};
 use crate::order;
+use crate::parents::Places;
 use crate::root::Files;
 use crate::server::Server;
 use crate::spec::PodSpec;
@@ -96,7 +97,8 @@ pub enum Error {
 pub fn run(spec: &PodSpec, child: Option<Child>) -> Result<u8, Error> {
     // Before any thread is started.
     let signals = Signals::block()?;
-    let image = spec.image.as_deref().map(open_image).transpose()?;
+    let open = |path| open_image(path, &spec.parents);
+    let image = spec.image.as_deref().map(open).transpose()?;
     let spec = &match image.as_ref().and_then(Image::pod) {
         Some(pod) => going_on(spec, pod)?,
         None => spec.clone(),
@@ -114,11 +116,11 @@ pub fn run(spec: &PodSpec, child: Option<Child>) -> Result<u8, Error> {
     result
 }
 
-/// Reads the image that a pod is to go on from.
-fn open_image(path: &Path) -> Result<Image, Error> {
+/// Reads the image that a pod is to go on from, and its parents.
+fn open_image(path: &Path, parents: &[PathBuf]) -> Result<Image, Error> {
     let failed = |why: String| Error::Image { path: path.to_owned(), why };
     let file = File::open(path).map_err(|error| failed(error.to_string()))?;
-    image::read(file).map_err(|error| failed(error.to_string()))
+    image::read(file, &mut Places::of(path, parents)).map_err(|error| failed(error.to_string()))
 }
 
 /// What a pod is to be that goes on from an image: what the image says is not asked for again, but nothing of the host

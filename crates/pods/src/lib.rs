@@ -4,7 +4,8 @@
 //!
 //! - [`spec`]: what a pod is to be.
 //! - [`names`]: starts the pod's first process in new namespaces.
-//! - `tracer`: the thread that freezes a pod's processes, writes them down, and makes them again (`image`).
+//! - `tracer`: the thread that freezes a pod's processes, writes them down, and makes them again (`image`); `copying`:
+//!   how much of that is done while they run.
 //! - [`keeper`]: the process that keeps one pod: its entry in the registry, its streams, its end; [`server`]: the
 //!   thread that answers requests.
 //! - [`network`]: the process that is its network.
@@ -31,16 +32,19 @@
 
 #![forbid(unsafe_code)]
 
+mod copying;
 mod image;
 pub mod keeper;
 pub mod limits;
 pub mod names;
 pub mod network;
 mod order;
+mod parents;
 mod root;
 pub mod server;
 pub mod spec;
 mod tracer;
 
+pub use checkpoint::{STREAM_OFFSET, from_stream};
 pub use keeper::{Error, run};
 pub use spec::PodSpec;

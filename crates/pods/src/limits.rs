@@ -22,3 +22,15 @@ pub const LOOK: Duration = Duration::from_millis(1);
 
 /// What is read of the complaints of the first process.
 pub const COMPLAINT_MAX_BYTES: u64 = 4096;
+
+/// Memory of its own that a pod must have for some of it to be copied while it runs: less is copied in a moment.
+pub const COPY_MIN_BYTES: u64 = 32 << 20;
+
+/// Memory that a pod may have written for the rest to be copied while it is frozen.
+pub const REST_MAX_BYTES: u64 = 8 << 20;
+
+/// How often memory is copied while a pod runs.
+pub const MAX_ROUNDS: usize = 8;
+
+/// Files beside an image that are looked at to find its parents.
+pub const LOOKED_AT_MAX: usize = 4096;

@@ -155,17 +155,13 @@ impl Server {
                 .take_file(place)
                 .map(|file| {
                     let record = self.record.clone();
-                    Ask::Write(Box::new(Write { file, how, record, streams }))
+                    Ask::Copy(Box::new(Write { file, how, record, streams }))
                 })
                 .ok_or((400, "the request must come with a descriptor of an empty file")),
             (Task::Checkpoint(_), None) => Err((503, "its command is not running")),
         };
         match ask {
             Ok(ask) => {
-                // Connections of a pod that is written down must not hear that it is silent.
-                if matches!(task, Task::Checkpoint(_)) {
-                    self.set_link(Link::lock);
-                }
                 let client = connections.wait(place, TASK_PATIENCE);
                 self.asked = client.map(|client| (client, self.tracer.is_frozen()));
                 self.tracer.ask(ask);
@@ -211,13 +207,19 @@ impl Server {
                 }
             };
         }
-        if matches!(outcome, Ok(Done::Thawed)) {
-            self.guard = None;
+        match outcome {
+            Ok(Done::Thawed) => self.guard = None,
+            Ok(Done::Copied) => {
+                // Connections of a pod that is written down must not hear that it is silent.
+                self.set_link(Link::lock);
+                return self.tracer.ask(Ask::Write);
+            }
+            _ => {}
         }
         let Some((client, was_frozen)) = self.asked.take() else { return };
-        let stays_frozen = matches!(outcome, Ok(Done::Written(_, true)));
+        let stays_frozen = matches!(outcome, Ok(Done::Written(_))) && self.tracer.is_frozen();
         let response = match outcome {
-            Ok(Done::Written(written, _)) => Response::json(200, &written),
+            Ok(Done::Written(written)) => Response::json(200, &written),
             Ok(_) => Response::json(200, &pod::Pod::inspect(self)),
             Err(why) => Response::problem(409, why),
         };

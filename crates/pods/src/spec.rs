@@ -41,6 +41,8 @@ pub struct PodSpec {
     pub network: Option<Network>,
     /// The image that it is to go on from.
     pub image: Option<PathBuf>,
+    /// Where images may be that this one goes on from, besides its directory.
+    pub parents: Vec<PathBuf>,
     /// Its processes stay frozen then.
     pub frozen: bool,
     /// The process with which it ends as long as they do.

@@ -10,13 +10,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Instant;
 
 use api::pod::Checkpointed;
 use checkpoint::{Frozen, Image, Restarted, freeze_children};
 use protocol::Streams;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::copying::{Copying, Known, milliseconds};
 use crate::image::{self, Write};
 use crate::names::Traced;
 
@@ -27,8 +27,10 @@ pub enum Ask {
     Freeze,
     /// Let them go on.
     Thaw,
-    /// Write an image of the pod.
-    Write(Box<Write>),
+    /// Begin an image of the pod: copy memory while it runs, and freeze it.
+    Copy(Box<Write>),
+    /// Write the rest of the image that was begun.
+    Write,
     /// Make the processes of an image.
     Restart(Box<Restart>),
     /// Have nothing to do with any process any more.
@@ -53,17 +55,22 @@ pub enum Done {
     Frozen,
     /// They go on.
     Thawed,
-    /// The image is written; whether the processes are still stopped.
-    Written(Checkpointed, bool),
-    /// They are there; whether they are stopped.
-    Restarted(bool),
+    /// All have stopped, and much of their memory is copied.
+    Copied,
+    /// The image is written.
+    Written(Checkpointed),
+    /// They are there.
+    Restarted,
 }
+
+/// What has come of it, and whether the processes are stopped now.
+type Outcome = (Result<Done, String>, bool);
 
 /// The thread, as the one that serves requests knows it.
 #[derive(Debug)]
 pub struct Tracer {
     asks: Sender<Ask>,
-    outcomes: Receiver<Result<Done, String>>,
+    outcomes: Receiver<Outcome>,
     /// An eventfd that becomes readable when something has been done.
     completion: Arc<OwnedFd>,
     is_busy: bool,
@@ -81,9 +88,10 @@ impl Tracer {
         let ((asks, asked), (told, outcomes)) = (mpsc::channel::<Ask>(), mpsc::channel());
         let bell = Arc::clone(&completion);
         std::thread::Builder::new().name("tracer".into()).spawn(move || {
-            let mut tracing = Tracing { pod, frozen: None, restarted: None };
+            let mut tracing = Tracing::of(pod);
             for ask in asked {
-                if told.send(tracing.obey(ask)).is_err() {
+                let outcome = tracing.obey(ask);
+                if told.send((outcome, tracing.is_frozen())).is_err() {
                     return;
                 }
                 // The counter has room.
@@ -122,16 +130,8 @@ impl Tracer {
         let mut count = [0; 8];
         // It may have been read.
         let _ = rustix::io::read(&self.completion, &mut count);
-        let outcome = self.outcomes.try_recv().ok()?;
-        self.is_busy = false;
-        match outcome {
-            Ok(Done::Frozen) => self.is_frozen = true,
-            Ok(Done::Thawed) => self.is_frozen = false,
-            Ok(Done::Written(_, is_frozen) | Done::Restarted(is_frozen)) => {
-                self.is_frozen = is_frozen;
-            }
-            Err(_) => {}
-        }
+        let (outcome, is_frozen) = self.outcomes.try_recv().ok()?;
+        (self.is_busy, self.is_frozen) = (false, is_frozen);
         Some(outcome)
     }
 
@@ -159,9 +159,21 @@ struct Tracing {
     frozen: Option<Frozen>,
     /// Processes that have been made and have not run yet.
     restarted: Option<Restarted>,
+    /// An image that was begun, and whether the pod was frozen before.
+    copying: Option<(Copying, bool)>,
+    /// What is known since the last image.
+    known: Option<Known>,
 }
 
 impl Tracing {
+    fn of(pod: Traced) -> Self {
+        Self { pod, frozen: None, restarted: None, copying: None, known: None }
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.frozen.is_some() || self.restarted.is_some()
+    }
+
     fn obey(&mut self, ask: Ask) -> Result<Done, String> {
         match ask {
             Ask::Freeze if self.restarted.is_some() => Ok(Done::Frozen),
@@ -171,20 +183,22 @@ impl Tracing {
                 self.restarted.take().map_or(Ok(()), go)?;
                 Ok(Done::Thawed)
             }
-            Ask::Write(_) if self.restarted.is_some() => {
+            Ask::Copy(_) if self.restarted.is_some() => {
                 Err("it has not run yet since it was restarted".to_owned())
             }
-            Ask::Write(write) => self.write(*write),
+            Ask::Copy(write) => self.copy(*write).map(|()| Done::Copied),
+            Ask::Write => self.write().map(Done::Written),
             Ask::Restart(restart) => {
                 let restarted = image::restart(&self.pod, &restart.image, &restart.streams)?;
                 match restart.stays_frozen {
                     true => self.restarted = Some(restarted),
                     false => go(restarted)?,
                 }
-                Ok(Done::Restarted(restart.stays_frozen))
+                Ok(Done::Restarted)
             }
             Ask::LetGo => {
                 (self.frozen, self.restarted) = (None, None);
+                (self.copying, self.known) = (None, None);
                 Ok(Done::Thawed)
             }
         }
@@ -193,27 +207,45 @@ impl Tracing {
     fn freeze(&mut self) -> Result<(), String> {
         if self.frozen.is_none() {
             let init = self.pod.init().map_err(|_| "the pod has ended".to_owned())?;
-            let frozen = freeze_children(init.number).map_err(|error| image::told(&error))?;
-            self.frozen = Some(frozen);
+            let known = self.known.as_ref().map(Known::watched).unwrap_or_default();
+            let frozen = freeze_children(init.number, &known);
+            self.frozen = Some(frozen.map_err(|error| image::told(&error))?);
         }
         Ok(())
     }
 
-    fn write(&mut self, write: Write) -> Result<Done, String> {
+    fn copy(&mut self, write: Write) -> Result<(), String> {
+        let mut copying = Copying::begin(write, self.known.take())?;
         let was_frozen = self.frozen.is_some();
-        let (began, how) = (Instant::now(), write.how);
-        self.freeze()?;
-        let frozen = self.frozen.as_mut().ok_or("nothing is frozen")?;
-        let written = image::write(&self.pod, frozen, write);
-        if !(was_frozen || (how.stays_frozen && written.is_ok())) {
+        if !was_frozen {
+            self.frozen = Some(copying.copy(&self.pod)?);
+        }
+        self.copying = Some((copying, was_frozen));
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<Checkpointed, String> {
+        let (copying, was_frozen) = self.copying.take().ok_or("no image was begun")?;
+        let stays_frozen = was_frozen || copying.stays_frozen();
+        let result = self.finish(copying, stays_frozen);
+        if result.is_err() && !was_frozen {
             self.frozen = None;
         }
-        let mut written = written?;
-        let is_frozen = self.frozen.is_some();
-        if !is_frozen {
-            written.frozen = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        result
+    }
+
+    fn finish(&mut self, copying: Copying, stays_frozen: bool) -> Result<Checkpointed, String> {
+        let frozen = self.frozen.as_mut().ok_or("nothing is frozen")?;
+        let since = frozen.since();
+        let copied = copying.dump(&self.pod, frozen)?;
+        let mut lasted = None;
+        if !stays_frozen {
+            self.frozen = None;
+            lasted = Some(milliseconds(since));
         }
-        Ok(Done::Written(written, is_frozen))
+        let (written, known) = copied.finish(lasted)?;
+        self.known = known;
+        Ok(written)
     }
 }
 

@@ -208,6 +208,7 @@ impl Start {
             remove: self.rm,
             network,
             image: None,
+            parents: Vec::new(),
             frozen: false,
             guard: None,
             timeout: self.timeout,
@@ -275,6 +276,10 @@ pub struct Restart {
     #[arg(long, value_name = "PID", requires = "frozen", hide = true)]
     pub guard: Option<u32>,
 
+    /// Image that FILE, an increment, goes on from; those beside FILE are found without it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub parent: Vec<PathBuf>,
+
     /// Image of the pod
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub image: PathBuf,
@@ -289,6 +294,7 @@ impl Restart {
     pub fn into_spec(self) -> Result<PodSpec, String> {
         Ok(PodSpec {
             image: Some(self.image),
+            parents: self.parent,
             frozen: self.frozen,
             guard: self.guard,
             ..self.start.into_spec()?
@@ -298,7 +304,8 @@ impl Restart {
 
 /// Write an image of a running pod into a file, from which `biv pod restart` makes it again, also elsewhere.
 ///
-/// The pod is frozen meanwhile, and goes on. What cannot be written down is named, and the pod goes on.
+/// Most of a large pod's memory is written while it runs; then it is frozen while the rest is, and goes on. What cannot
+/// be written down is named, and the pod goes on.
 #[derive(Debug, Args)]
 pub struct Checkpoint {
     /// File to write to
@@ -312,6 +319,15 @@ pub struct Checkpoint {
     /// Compress the image (Zstandard)
     #[arg(long)]
     pub compress: bool,
+
+    /// Know from now on which memory the pod writes, for --incremental
+    #[arg(long)]
+    pub track: bool,
+
+    /// Write only the memory that the pod has written since its last image with --track or --incremental; that image is
+    /// needed to restart this one
+    #[arg(long)]
+    pub incremental: bool,
 
     /// Overwrite FILE if it exists
     #[arg(short, long)]
@@ -327,14 +343,18 @@ pub struct Checkpoint {
 
 /// Move a running pod to another host, or to another place on this one, where `biv pod receive` waits for it.
 ///
-/// The pod is frozen, sent, and made again over there; it runs there when all of it is there, and is ended here then.
-/// If that fails before, it goes on here. If the line is lost in the moment in between, it stays frozen here, and biv
-/// says what to do: it never runs twice.
+/// Most of a large pod's memory is sent while it runs. Then it is frozen, the rest is sent, and it is made again over
+/// there; it runs there when all of it is there, and is ended here then. If that fails before, it goes on here. If the
+/// line is lost in the moment in between, it stays frozen here, and biv says what to do: it never runs twice.
 #[derive(Debug, Args)]
 pub struct Migrate {
     /// Compress what is sent (Zstandard)
     #[arg(long)]
     pub compress: bool,
+
+    /// Format of the report; text reports only errors
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
 
     /// Name of the pod
     pub name: String,

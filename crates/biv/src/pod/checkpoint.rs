@@ -38,7 +38,13 @@ pub fn checkpoint(arguments: &Checkpoint) -> Result<(), Error> {
     let path = &arguments.output;
     must_be_free(path, arguments.force)?;
     let unfinished = Unfinished::beside(path)?;
-    let how = How { compress: arguments.compress, stays_frozen: arguments.stop };
+    let how = How {
+        compress: arguments.compress,
+        stays_frozen: arguments.stop,
+        streams: false,
+        tracked: arguments.track,
+        incremental: arguments.incremental,
+    };
     let written: Checkpointed = Client::connect(&entry)?.post_with_file(
         "/v1/pod/checkpoint",
         &how,

@@ -1,48 +1,54 @@
-//! `biv pod migrate` and `biv pod receive`: a pod moves while it is frozen.
+//! `biv pod migrate` and `biv pod receive`: a pod moves, for the most part while it runs.
 //!
 //! | sender | receiver |
 //! | --- | --- |
-//! | freezes the pod and writes its image | |
-//! | `BIVMOVE 1 BYTES NAME`, the image | makes the pod of it, frozen |
+//! | `BIVMOVE 2 NAME` | |
+//! | frames: memory, while the pod runs; then it is frozen, and the rest of its image comes | keeps them in a file |
+//! | an empty frame | makes the pod of it, frozen |
 //! | | `READY`, or `NO` and why |
 //! | `GO`: from here on it is the receiver's | lets it run |
 //! | | `RUNS` |
 //! | ends the pod | |
 //!
 //! What rules it: *one pod runs at the most, and one is there at the least*. Before `GO` the receiver removes what it
-//! has when the line ends, and the sender lets the pod go on. After it the sender does neither by itself: its pod
-//! stays frozen until it hears `RUNS`, and if it does not, the user is told.
+//! has when the line ends, and the sender lets the pod go on. After it the sender does neither by itself: its pod stays
+//! frozen until it hears `RUNS`, and if it does not, the user is told.
 //!
 //! A receiver that is killed takes along what it has until then: the keeper of a pod that has not run yet ends with it.
+//! If it is the sender that is killed while the image comes, the keeper writes to a pipe that nobody reads any more,
+//! and lets the pod go on.
 //!
 //! The receiver believes nothing: what is sent is an image, which is checked as any other, and a name.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use api::client::Client;
 use api::pod::{Checkpoint, Checkpointed, Record};
 use api::{Entry, Name, Registry};
 use host::poll::{PollFlags, Poller};
+use pods::{STREAM_OFFSET, from_stream};
+use rustix::pipe::{PipeFlags, pipe_with};
 use session::Signals;
 use spec::shown;
 
 use super::checkpoint::{post, post_kill};
+use super::line::Line;
 use super::machine;
+use crate::cli::Format;
 use crate::cli::pod::{Migrate, Receive};
-use crate::life;
+use crate::{life, print};
 
 /// What a sender begins with.
-const GREETING: &str = "BIVMOVE 1 ";
+const GREETING: &str = "BIVMOVE 2 ";
 /// The destination of a pod in a machine that is to be on the host.
 pub const HERE: &str = "here";
-/// The longest line of the conversation.
-const LINE_MAX_BYTES: u64 = 4096;
 
 /// Why a pod was not moved.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +59,9 @@ pub enum Error {
     /// A machine.
     #[error(transparent)]
     Machine(#[from] machine::Error),
+    /// The report has no place.
+    #[error("--format json is for destinations that are not reached over standard output")]
+    Report,
     /// Neither a socket nor a host.
     #[error("{0:?} is no {1}")]
     Place(String, &'static str),
@@ -93,91 +102,77 @@ impl From<api::client::Error> for Error {
     }
 }
 
-/// A line to the other side.
-struct Line {
-    from: BufReader<Box<dyn Read>>,
-    to: Box<dyn Write>,
-    /// What carries it.
-    carrier: Option<Child>,
-}
-
-impl Line {
-    fn over(stream: UnixStream) -> io::Result<Line> {
-        let to = Box::new(stream.try_clone()?);
-        Ok(Line { from: BufReader::new(Box::new(stream)), to, carrier: None })
-    }
-
-    fn standard() -> Line {
-        let from: Box<dyn Read> = Box::new(io::stdin());
-        Line { from: BufReader::new(from), to: Box::new(io::stdout()), carrier: None }
-    }
-
-    /// Over a program's standard streams.
-    fn carried(mut command: Command) -> io::Result<Line> {
-        let mut carrier = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (to, from) = (carrier.stdin.take(), carrier.stdout.take());
-        let (to, from) = to.zip(from).ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(Line { from: BufReader::new(Box::new(from)), to: Box::new(to), carrier: Some(carrier) })
-    }
-
-    fn say(&mut self, words: &str) -> io::Result<()> {
-        self.to.write_all(format!("{words}\n").as_bytes())?;
-        self.to.flush()
-    }
-
-    /// The next line; empty at the end.
-    fn hear(&mut self) -> io::Result<String> {
-        let mut line = Vec::new();
-        self.from.by_ref().take(LINE_MAX_BYTES).read_until(b'\n', &mut line)?;
-        match line.pop() {
-            Some(b'\n') => Ok(String::from_utf8_lossy(&line).into_owned()),
-            _ => Ok(String::new()),
-        }
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        if let Some(carrier) = &mut self.carrier {
-            // It ends with its streams.
-            self.to = Box::new(io::sink());
-            let _ = carrier.wait();
-        }
-    }
-}
-
 /// `biv pod migrate`.
 pub fn migrate(arguments: &Migrate) -> Result<(), Error> {
+    if arguments.to == "-" {
+        no_report(arguments)?;
+    }
     let entry = Registry::of_pods()?.find(&arguments.name)?;
     let mut line = connect(&arguments.to)?;
-    let file = host::nameless::file("pod")?;
-    let how = Checkpoint { compress: arguments.compress, stays_frozen: true };
-    let _: Checkpointed =
-        Client::connect(&entry)?.post_with_file("/v1/pod/checkpoint", &how, file.as_fd())?;
-    let sent = send(&mut line, &entry, file).and_then(|()| Ok(line.say("GO")?));
-    if let Err(error) = sent {
+    let mut written = send(&mut line, &entry, arguments.compress)?;
+    let is_written = Instant::now();
+    if let Err(error) = hear_ready(&mut line).and_then(|()| Ok(line.say("GO")?)) {
         // Nothing has been given away.
         post(&entry, "/v1/pod/thaw")?;
         return Err(error);
     }
     match line.hear() {
-        Ok(answer) if answer == "RUNS" => Ok(post_kill(&entry)?),
-        _ => Err(Error::GivenAway(entry.name.clone())),
+        Ok(answer) if answer == "RUNS" => post_kill(&entry)?,
+        _ => return Err(Error::GivenAway(entry.name.clone())),
+    }
+    // It runs there.
+    written.frozen += u64::try_from(is_written.elapsed().as_millis()).unwrap_or(u64::MAX);
+    match arguments.format {
+        Format::Text => Ok(()),
+        Format::Json => Ok(print::json(&written).map_err(life::Error::from)?),
     }
 }
 
-/// Sends the image, and hears that the pod is there.
-fn send(line: &mut Line, entry: &Entry<Record>, mut file: File) -> Result<(), Error> {
-    let bytes = file.seek(SeekFrom::End(0))?;
-    file.seek(SeekFrom::Start(0))?;
-    line.say(&format!("{GREETING}{bytes} {}", entry.name))?;
-    // Whoever does not want all of it says why.
-    let copied = io::copy(&mut file, &mut line.to).and_then(|_| line.to.flush());
-    let answer = line.hear()?;
-    if answer == "READY" {
-        return Ok(copied?);
+/// Refuses to report where standard output has the pod.
+fn no_report(arguments: &Migrate) -> Result<(), Error> {
+    match arguments.format {
+        Format::Text => Ok(()),
+        Format::Json => Err(Error::Report),
     }
+}
+
+/// Sends the image while it arises; the pod is frozen then. If that fails, it goes on.
+fn send(line: &mut Line, entry: &Entry<Record>, compress: bool) -> Result<Checkpointed, Error> {
+    line.say(&format!("{GREETING}{}", entry.name))?;
+    let (from, to) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
+    let (written, sent) = std::thread::scope(|scope| {
+        let writing = scope.spawn(move || write(entry, compress, to));
+        let sent = line.send(File::from(from));
+        (writing.join(), sent)
+    });
+    let written = written.map_err(|_| Error::Gone)?;
+    let sent = match (&written, sent) {
+        (Ok(_), Ok(())) => line.end_stream(),
+        (_, sent) => sent,
+    };
+    let Err(error) = sent else { return Ok(written?) };
+    if written.is_ok() {
+        post(entry, "/v1/pod/thaw")?;
+    }
+    // Whoever does not want all of it says why.
+    Err(hear_ready(line).err().unwrap_or(Error::Line(error)))
+}
+
+/// Has the keeper write the image into a pipe.
+fn write(
+    entry: &Entry<Record>,
+    compress: bool,
+    to: OwnedFd,
+) -> Result<Checkpointed, api::client::Error> {
+    let how = Checkpoint { compress, stays_frozen: true, streams: true, ..Checkpoint::default() };
+    Client::connect(entry)?.post_with_file("/v1/pod/checkpoint", &how, to.as_fd())
+}
+
+/// Hears that the pod is there.
+fn hear_ready(line: &mut Line) -> Result<(), Error> {
+    let answer = line.hear()?;
     match answer.strip_prefix("NO ") {
+        _ if answer == "READY" => Ok(()),
         Some(why) => Err(Error::Refused(shown::line(why))),
         None => Err(Error::Gone),
     }
@@ -205,6 +200,7 @@ fn connect(to: &str) -> Result<Line, Error> {
 /// `biv pod --in MACHINE migrate NAME here`: the machine sends, and the host receives.
 pub fn fetch(machine: &str, arguments: &Migrate) -> Result<(), Error> {
     let failed = |error| Error::Connect { place: machine.to_owned(), error };
+    no_report(arguments)?;
     let compress: &[&str] = if arguments.compress { &["--compress"] } else { &[] };
     let verb = [&["migrate"], compress, &[&arguments.name, "-"]].concat();
     let mut line = Line::carried(machine::carrier(machine, &verb)?).map_err(failed)?;
@@ -285,15 +281,16 @@ fn accept(path: &Path) -> Result<Option<Line>, Error> {
 /// Takes a pod, whose name it returns.
 fn take(arguments: &Receive, line: &mut Line) -> Result<Name, Error> {
     let greeting = line.hear()?;
-    let rest = greeting.strip_prefix(GREETING).and_then(|rest| rest.split_once(' '));
-    let (bytes, name) = rest.ok_or(Error::Gone)?;
-    let bytes: u64 = bytes.parse().map_err(|_| Error::Gone)?;
+    let name = greeting.strip_prefix(GREETING).ok_or(Error::Gone)?;
     let name: Name = name.parse().map_err(|_| Error::Gone)?;
     let name = arguments.name.clone().unwrap_or(name);
     let mut file = host::nameless::file("pod")?;
-    if io::copy(&mut line.from.by_ref().take(bytes), &mut file)? != bytes {
-        return Err(Error::Gone);
-    }
+    file.seek(SeekFrom::Start(STREAM_OFFSET))?;
+    line.receive(&mut file).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => Error::Gone,
+        _ => Error::Line(error),
+    })?;
+    from_stream(&file).map_err(|_| Error::Gone)?;
     restart(arguments, &name, &file)?;
     let entry = Registry::of_pods()?.find(name.as_str())?;
     let given = line.say("READY").and_then(|()| line.hear());

@@ -12,6 +12,7 @@ use crate::cli::pod::{Pod, PodAction};
 use crate::life;
 
 mod checkpoint;
+mod line;
 mod machine;
 mod migrate;
 mod ps;

@@ -10,7 +10,7 @@ use inject::{Area, Seat};
 
 use super::answer::expect;
 use super::pages::{Pages, put_written};
-use super::process::borrow;
+use crate::borrow::borrow;
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::ipc_calls::{

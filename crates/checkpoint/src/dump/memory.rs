@@ -1,6 +1,7 @@
 //! Mappings, and the pages that are a process's own.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use host::processes::pagemap::{self, PageMap};
@@ -9,13 +10,12 @@ use super::objects::Objects;
 use super::pages::{Pages, put_written};
 use crate::advice::ADVICE;
 use crate::error::Error;
-use crate::limits::PIECE_BYTES;
+use crate::limits::{END_OF_MEMORY, READ_BYTES};
 use crate::proc::maps::{self, Line};
+use crate::ranges::Ranges;
 use crate::state::{Bytes, Mapping, Memory, Owner, Source};
+use crate::track::Tracked;
 use crate::{proc, refuse};
-
-/// Bytes that are read at once.
-const READ_BYTES: usize = 16 * PIECE_BYTES;
 
 /// The mappings of a process; `vdso` becomes the digest of its vDSO, which all have in common.
 pub(super) fn dump(
@@ -92,13 +92,7 @@ fn mapping(pid: u32, line: &Line, objects: &mut Objects) -> Result<Mapping, Erro
             let what = format!("has shared memory without a file at {:#x}", line.start);
             return Err(Error::unsupported(pid, what));
         }
-        name if name.is_empty()
-            || own_name.is_some()
-            || name.starts_with("[stack")
-            || name == "[heap]" =>
-        {
-            Source::Anonymous
-        }
+        name if maps::is_anonymous(name) => Source::Anonymous,
         name => {
             return Err(Error::unsupported(
                 pid,
@@ -142,32 +136,65 @@ fn file(pid: u32, line: &Line, may_write: bool, objects: &mut Objects) -> Result
     })
 }
 
-/// The pages of private mappings that are not the file's and not zero.
+/// The pages of private mappings that are not the file's and not zero: those that are not known to have been copied.
+/// The process may be tracked, and be so on.
 pub(super) fn dump_pages(
     pid: u32,
     own: u32,
     memory: &Memory,
     pages: &mut impl Pages,
+    (mut tracked, goes_on): (Option<&mut Tracked>, bool),
+) -> Result<(), Error> {
+    let mut map = PageMap::open(pid).map_err(Error::io("open a page map"))?;
+    let (mut wanted, mut kept) = (Vec::new(), Ranges::default());
+    let mut copied = Ranges::default();
+    for mapping in memory.mappings.iter().filter(|mapping| has_own_pages(mapping)) {
+        let range = mapping.start..mapping.end;
+        let is_anonymous = mapping.source == Source::Anonymous;
+        let Some(tracked) = tracked.as_deref().filter(|_| is_anonymous) else {
+            let found = map.find(range, pagemap::Pages::Own);
+            let found = found.map_err(Error::io("read a page map"))?;
+            wanted.extend(found.into_iter().map(|range| (mapping, range)));
+            continue;
+        };
+        let [changed, same] = tracked.split(&map, range).map_err(Error::io("read a page map"))?;
+        changed.iter().chain(same.iter()).for_each(|range| copied.insert(range));
+        wanted.extend(changed.iter().map(|range| (mapping, range)));
+        same.iter().for_each(|range| kept.insert(range));
+    }
+    for gap in kept.gaps(&(0..END_OF_MEMORY)) {
+        pages.forget(Owner::Process(own), gap).map_err(Error::io("forget pages"))?;
+    }
+    copy_pages(pid, own, &wanted, pages)?;
+    match tracked.as_mut().filter(|_| goes_on) {
+        Some(tracked) => tracked.go_on(pid, &map, copied),
+        None => Ok(()),
+    }
+}
+
+/// Whether a mapping may have pages of the process's own that are worth keeping.
+fn has_own_pages(mapping: &Mapping) -> bool {
+    let is_droppable = mapping.advice.iter().any(|advice| advice == "dp");
+    let is_special = matches!(mapping.source, Source::Vdso | Source::VdsoData);
+    !(mapping.shared || is_special || is_droppable)
+}
+
+fn copy_pages(
+    pid: u32,
+    own: u32,
+    wanted: &[(&Mapping, Range<u64>)],
+    pages: &mut impl Pages,
 ) -> Result<(), Error> {
     let content = File::open(format!("/proc/{pid}/mem")).map_err(Error::io("open memory"))?;
-    let mut map = PageMap::open(pid).map_err(Error::io("open a page map"))?;
     let mut bytes = vec![0; READ_BYTES];
-    for mapping in &memory.mappings {
-        let is_droppable = mapping.advice.iter().any(|advice| advice == "dp");
-        let is_special = matches!(mapping.source, Source::Vdso | Source::VdsoData);
-        if mapping.shared || is_special || is_droppable {
-            continue;
-        }
-        let found = map.find(mapping.start..mapping.end, pagemap::Pages::Own);
-        for range in found.map_err(Error::io("read a page map"))? {
-            let mut at = range.start;
-            while at < range.end {
-                let count = usize::try_from(range.end - at).unwrap_or(READ_BYTES).min(READ_BYTES);
-                let read = content.read_exact_at(&mut bytes[..count], at);
-                read.map_err(Error::io(format!("read memory of process {pid} at {at:#x}")))?;
-                put(mapping, &bytes[..count], Owner::Process(own), at, pages)?;
-                at += count as u64;
-            }
+    for (mapping, range) in wanted {
+        let mut at = range.start;
+        while at < range.end {
+            let count = usize::try_from(range.end - at).unwrap_or(READ_BYTES).min(READ_BYTES);
+            let read = content.read_exact_at(&mut bytes[..count], at);
+            read.map_err(Error::io(format!("read memory of process {pid} at {at:#x}")))?;
+            put(mapping, &bytes[..count], Owner::Process(own), at, pages)?;
+            at += count as u64;
         }
     }
     Ok(())

@@ -28,12 +28,14 @@ use std::collections::BTreeMap;
 
 use self::objects::Objects;
 pub use self::pages::Pages;
+pub(crate) use self::pages::put_written;
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::proc::status::Status;
 use crate::repair::Repaired;
 use crate::slots::Slots;
 use crate::state::State;
+use crate::track::Tracker;
 
 /// The numbers that the processes have for themselves, by the host's.
 #[derive(Debug)]
@@ -83,6 +85,27 @@ impl Frozen {
     ///
     /// Where something cannot be written down; the processes can go on all the same.
     pub fn dump(&mut self, pages: &mut impl Pages, slots: &Slots) -> Result<State, Error> {
+        // Nothing is known of them.
+        self.dump_rest(pages, slots, &mut Tracker::new(), false)
+    }
+
+    /// The same where memory has been copied while they ran, into the same pages: only what they have written since is
+    /// copied now. If they `are_tracked` on, what they write after this is known as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`dump`](Self::dump). Then the tracker is of no use any more.
+    pub fn dump_rest(
+        &mut self,
+        pages: &mut impl Pages,
+        slots: &Slots,
+        tracker: &mut Tracker,
+        are_tracked: bool,
+    ) -> Result<State, Error> {
+        match are_tracked {
+            true => tracker.adopt(self, pages)?,
+            false => tracker.dismiss(self, pages)?,
+        }
         self.repaired.end();
         let names = Names::read(self)?;
         let ipc = ipc::dump(self, pages)?;
@@ -109,7 +132,8 @@ impl Frozen {
             let descriptors = collected.descriptors.remove(&pid).unwrap_or_default();
             let mut process = process::dump(self, pid, &names, descriptors)?;
             process.memory = memory::dump(pid, &process.memory, &mut vdso, &mut objects)?;
-            memory::dump_pages(pid, process.pid, &process.memory, pages)?;
+            let tracked = (tracker.of(pid), are_tracked);
+            memory::dump_pages(pid, process.pid, &process.memory, pages, tracked)?;
             processes.push(process);
         }
         Ok(State {

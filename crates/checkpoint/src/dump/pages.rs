@@ -1,6 +1,7 @@
 //! Where the pages go that a dump finds.
 
 use std::io;
+use std::ops::Range;
 
 use crate::error::Error;
 use crate::limits::PAGE_BYTES;
@@ -17,6 +18,17 @@ pub trait Pages {
     ///
     /// Where they cannot be kept.
     fn put(&mut self, owner: Owner, address: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// What was put or inherited of these addresses is there no more. Who dumps processes that have not been copied
+    /// while they ran asks for nothing that matters.
+    ///
+    /// # Errors
+    ///
+    /// Where that cannot be noted.
+    fn forget(&mut self, owner: Owner, range: Range<u64>) -> io::Result<()>;
+
+    /// At these addresses is what was put when the same was dumped last.
+    fn inherit(&mut self, owner: Owner, range: Range<u64>);
 }
 
 /// Keep what of these bytes, whole pages, is not zero: memory without content is zero anyway.

@@ -2,10 +2,11 @@
 
 use host::processes::identity;
 use host::processes::trace::Queue;
-use inject::{Area, Seat, find_gate};
+use inject::{Area, Seat};
 
 use super::answer::{expect, word};
 use super::{Names, task};
+use crate::borrow::{borrow, unavailable};
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::proc;
@@ -90,32 +91,6 @@ fn frame(pid: u32, names: &Names, stat: &Stat) -> Result<Process, Error> {
         switches: Switches::default(),
         threads: Vec::new(),
     })
-}
-
-/// Signals that no trap can use for a thread.
-fn unavailable(pid: u32, tid: u32) -> Result<u64, Error> {
-    let status = Status::read(pid, &format!("task/{tid}/status"))?;
-    Ok(status.mask("SigIgn")? | status.mask("SigPnd")? | status.mask("ShdPnd")?)
-}
-
-/// Lend a process an area for as long as it is asked something; it is as it was afterwards.
-pub(super) fn borrow<T>(
-    pid: u32,
-    ask: impl FnOnce(&Seat, &Area) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let gate = find_gate(pid)?;
-    let seat = Seat::take(pid, unavailable(pid, pid)?)?;
-    let area = match seat.map(gate, 0) {
-        Ok(area) => area,
-        Err(error) => {
-            seat.leave()?;
-            return Err(error.into());
-        }
-    };
-    let result = ask(&seat, &area);
-    seat.unmap(gate, &area)?;
-    seat.leave()?;
-    result
 }
 
 /// Have the process and its threads answer.

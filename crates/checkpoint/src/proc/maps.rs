@@ -36,6 +36,20 @@ pub(crate) fn read(pid: u32) -> Result<Vec<Line>, Error> {
     Ok(lines)
 }
 
+/// Where a process has private memory without a file: one range for each mapping, in order. The flags are not looked
+/// at, which takes long where there is much memory.
+pub(crate) fn anonymous(pid: u32) -> Result<Vec<std::ops::Range<u64>>, Error> {
+    let text = super::read(pid, "maps")?;
+    let lines =
+        text.lines().filter_map(parse).filter(|line| !line.shared && is_anonymous(&line.name));
+    Ok(lines.map(|line| line.start..line.end).collect())
+}
+
+/// Whether that is the name of memory without a file.
+pub(crate) fn is_anonymous(name: &str) -> bool {
+    name.is_empty() || name == "[heap]" || name.starts_with("[stack") || name.starts_with("[anon:")
+}
+
 /// A line of /proc/PID/maps.
 fn parse(text: &str) -> Option<Line> {
     let mut rest = text;

@@ -13,3 +13,4 @@ mod slots;
 mod sockets;
 mod support;
 mod terminals;
+mod tracked;

@@ -379,4 +379,10 @@ impl checkpoint::Pages for NoPages {
     fn put(&mut self, _: Owner, _: u64, _: &[u8]) -> std::io::Result<()> {
         Ok(())
     }
+
+    fn forget(&mut self, _: Owner, _: std::ops::Range<u64>) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn inherit(&mut self, _: Owner, _: std::ops::Range<u64>) {}
 }

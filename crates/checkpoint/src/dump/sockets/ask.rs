@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use host::processes::identity;
 use inject::{Area, Seat};
 
+use crate::borrow::borrow;
 use crate::dump::answer::{expect, word};
-use crate::dump::process::borrow;
 use crate::error::Error;
 use crate::state::sockets::Who;
 

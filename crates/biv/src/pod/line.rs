@@ -1,0 +1,144 @@
+//! The line between `biv pod migrate` and `biv pod receive`: lines of text, and a stream in frames.
+//!
+//! A frame is its length, in four bytes (little-endian), and so many bytes. One without bytes ends a stream: a line
+//! that is lost before has brought only a part of it.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+
+/// The longest line of the conversation.
+const LINE_MAX_BYTES: u64 = 4096;
+/// The longest frame.
+const FRAME_MAX_BYTES: usize = 1 << 20;
+
+/// A line to the other side.
+pub(super) struct Line {
+    from: BufReader<Box<dyn Read>>,
+    to: Box<dyn Write>,
+    /// What carries it.
+    carrier: Option<Child>,
+}
+
+impl Line {
+    fn new(from: Box<dyn Read>, to: Box<dyn Write>, carrier: Option<Child>) -> Line {
+        Line { from: BufReader::new(from), to, carrier }
+    }
+
+    pub fn over(stream: UnixStream) -> io::Result<Line> {
+        let to = Box::new(stream.try_clone()?);
+        Ok(Line::new(Box::new(stream), to, None))
+    }
+
+    pub fn standard() -> Line {
+        Line::new(Box::new(io::stdin()), Box::new(io::stdout()), None)
+    }
+
+    /// Over a program's standard streams.
+    pub fn carried(mut command: Command) -> io::Result<Line> {
+        let mut carrier = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (to, from) = (carrier.stdin.take(), carrier.stdout.take());
+        let (to, from) = to.zip(from).ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(Line::new(Box::new(from), Box::new(to), Some(carrier)))
+    }
+
+    pub fn say(&mut self, words: &str) -> io::Result<()> {
+        self.to.write_all(format!("{words}\n").as_bytes())?;
+        self.to.flush()
+    }
+
+    /// The next line; empty at the end.
+    pub fn hear(&mut self) -> io::Result<String> {
+        let mut line = Vec::new();
+        self.from.by_ref().take(LINE_MAX_BYTES).read_until(b'\n', &mut line)?;
+        match line.pop() {
+            Some(b'\n') => Ok(String::from_utf8_lossy(&line).into_owned()),
+            _ => Ok(String::new()),
+        }
+    }
+
+    /// Send what comes, up to its end, but not that this is all of it.
+    pub fn send(&mut self, mut stream: impl Read) -> io::Result<()> {
+        let mut frame = vec![0; 4 + FRAME_MAX_BYTES];
+        loop {
+            let read = match stream.read(&mut frame[4..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            if read == 0 {
+                return Ok(());
+            }
+            frame[..4].copy_from_slice(&(read as u32).to_le_bytes());
+            self.to.write_all(&frame[..4 + read])?;
+        }
+    }
+
+    /// Say that what was sent is all of it.
+    pub fn end_stream(&mut self) -> io::Result<()> {
+        self.to.write_all(&[0; 4])?;
+        self.to.flush()
+    }
+
+    /// Hear all of a stream.
+    pub fn receive(&mut self, mut to: impl Write) -> io::Result<()> {
+        let mut frame = vec![0; FRAME_MAX_BYTES];
+        loop {
+            let mut length = [0; 4];
+            self.from.read_exact(&mut length)?;
+            let length = u32::from_le_bytes(length) as usize;
+            let frame = frame.get_mut(..length).ok_or(io::ErrorKind::InvalidData)?;
+            if frame.is_empty() {
+                return Ok(());
+            }
+            self.from.read_exact(frame)?;
+            to.write_all(frame)?;
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(carrier) = &mut self.carrier {
+            // It ends with its streams.
+            self.to = Box::new(io::sink());
+            let _ = carrier.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_whole_or_an_error() {
+        let (ours, theirs) = UnixStream::pair().expect("there are descriptors");
+        let mut there = Line::over(theirs).expect("there are descriptors");
+        let content: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+        let sent = content.clone();
+        let sender = std::thread::spawn(move || {
+            let mut here = Line::over(ours).expect("there are descriptors");
+            here.send(sent.as_slice()).expect("somebody hears");
+            here.end_stream().expect("somebody hears");
+            here.say("READY").expect("somebody hears");
+            here.send(&sent[..10]).expect("somebody hears");
+        });
+        let mut heard = Vec::new();
+        there.receive(&mut heard).expect("it is whole");
+        assert_eq!(heard, content);
+        assert_eq!(there.hear().expect("it is a line"), "READY");
+        let mut part = Vec::new();
+        let error = there.receive(&mut part).expect_err("the other side has gone");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        sender.join().expect("it does not panic");
+    }
+
+    #[test]
+    fn a_frame_is_not_too_long() {
+        let (mut ours, theirs) = UnixStream::pair().expect("there are descriptors");
+        ours.write_all(&(FRAME_MAX_BYTES as u32 + 1).to_le_bytes()).expect("somebody hears");
+        let mut line = Line::over(theirs).expect("there are descriptors");
+        let error = line.receive(io::sink()).expect_err("it is too long");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,150 @@
+//! An image that is written while its pod runs, as far as that can be.
+//!
+//! Memory is copied in rounds: what the pod has written during one is copied in the next ([`checkpoint::Tracker`]).
+//! When little is left, or the pod writes as fast as it is copied, it stays frozen and the rest is written. Only then
+//! its files are packed. What is left then is kept in memory until the pod goes on, so that it does not wait for the
+//! disk.
+//!
+//! A small pod is written in one go. So is one of a host that cannot tell what is written.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use api::pod::{Checkpointed, Round};
+use checkpoint::{Compression, Frozen, ImageName, Tracker, Writer, freeze_children};
+
+use crate::image::{self, Dumped, Write, told, words};
+use crate::limits::{COPY_MIN_BYTES, MAX_ROUNDS, REST_MAX_BYTES};
+use crate::names::Traced;
+
+/// What is known of a pod since its last image, for increments.
+#[derive(Debug)]
+pub(crate) struct Known {
+    tracker: Tracker,
+    last: ImageName,
+}
+
+impl Known {
+    /// Processes whose memory is watched, by the host's numbers.
+    pub fn watched(&self) -> BTreeSet<u32> {
+        self.tracker.watched()
+    }
+}
+
+/// An image that is being written.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    write: Write,
+    writer: Writer,
+    tracker: Tracker,
+    rounds: Vec<Round>,
+}
+
+/// An image that lacks nothing any more that the pod could change.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    writer: Writer,
+    tracker: Tracker,
+    rounds: Vec<Round>,
+    dumped: Dumped,
+    is_tracked: bool,
+    /// Since when the pod is frozen.
+    since: Instant,
+}
+
+impl Copying {
+    /// Begin. What is known of the pod is used for an increment, and forgotten otherwise.
+    pub fn begin(write: Write, known: Option<Known>) -> Result<Self, String> {
+        let file = write.file.try_clone().map_err(words)?;
+        let how = write.how;
+        let compression = if how.compress { Compression::Fast } else { Compression::None };
+        let mut writer = match how.streams {
+            true => Writer::stream(file, compression),
+            false => Writer::new(file, compression),
+        };
+        let mut tracker = Tracker::new();
+        if how.incremental {
+            let why = "what it has written since its last image is not known: that image must be \
+                       written with --track";
+            let known = known.ok_or(why)?;
+            writer = writer.with_parent(known.last);
+            tracker = known.tracker;
+            tracker.hand_down(&mut writer);
+        }
+        Ok(Self { write, writer, tracker, rounds: Vec::new() })
+    }
+
+    /// Whether the pod is to stay frozen when the image is written.
+    pub fn stays_frozen(&self) -> bool {
+        self.write.how.stays_frozen
+    }
+
+    /// Copy memory while the pod runs; it is frozen then.
+    pub fn copy(&mut self, pod: &Traced) -> Result<Frozen, String> {
+        let init = pod.init().map_err(|_| "the pod has ended".to_owned())?.number;
+        let is_small = !self.write.how.incremental && Tracker::estimate(init) < COPY_MIN_BYTES;
+        let mut before = u64::MAX;
+        loop {
+            let frozen = freeze_children(init, &self.tracker.watched());
+            let frozen = frozen.map_err(|error| told(&error))?;
+            if is_small || self.rounds.len() == MAX_ROUNDS {
+                return Ok(frozen);
+            }
+            let round = self.tracker.protect(&frozen, &mut self.writer);
+            let round = round.map_err(|error| told(&error))?;
+            let bytes = round.bytes();
+            // It may write faster than it is copied.
+            if bytes <= REST_MAX_BYTES || bytes > before / 4 * 3 {
+                return Ok(frozen);
+            }
+            before = bytes;
+            let since = frozen.since();
+            frozen.thaw();
+            let frozen = milliseconds(since);
+            let copied = self.tracker.copy(round, &mut self.writer);
+            let copied = copied.map_err(|error| told(&error))?.bytes;
+            self.rounds.push(Round { copied, frozen });
+        }
+    }
+
+    /// Copy the rest of a pod that is frozen.
+    pub fn dump(mut self, pod: &Traced, frozen: &mut Frozen) -> Result<Copied, String> {
+        let how = self.write.how;
+        if !how.stays_frozen {
+            self.writer.hold_back();
+        }
+        let (writer, tracker) = (&mut self.writer, &mut self.tracker);
+        let dumped = image::dump(pod, frozen, &self.write, writer, tracker)?;
+        Ok(Copied {
+            writer: self.writer,
+            tracker: self.tracker,
+            rounds: self.rounds,
+            dumped,
+            is_tracked: how.tracked || how.incremental,
+            since: frozen.since(),
+        })
+    }
+}
+
+impl Copied {
+    /// Write the rest of the image, and what it is about; and what is known for the next one, if there is to be any.
+    /// The pod was frozen for so many milliseconds, if it is not any more.
+    pub fn finish(self, frozen: Option<u64>) -> Result<(Checkpointed, Option<Known>), String> {
+        let processes = u32::try_from(self.dumped.state.processes.len()).unwrap_or(u32::MAX);
+        let finished = self.writer.finish_pod(self.dumped.state, self.dumped.pod).map_err(words)?;
+        let written = Checkpointed {
+            frozen: frozen.unwrap_or_else(|| milliseconds(self.since)),
+            rounds: self.rounds,
+            processes,
+            files: self.dumped.files,
+            file: finished.bytes,
+        };
+        let known = Known { tracker: self.tracker, last: finished.name };
+        Ok((written, self.is_tracked.then_some(known)))
+    }
+}
+
+/// How many have passed since then.
+pub(crate) fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
