@@ -57,6 +57,7 @@ mod credentials;
 mod dump;
 mod error;
 mod freeze;
+mod holes;
 mod image;
 mod ipc_calls;
 mod limits;

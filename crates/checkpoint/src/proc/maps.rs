@@ -45,6 +45,12 @@ pub(crate) fn anonymous(pid: u32) -> Result<Vec<std::ops::Range<u64>>, Error> {
     Ok(lines.map(|line| line.start..line.end).collect())
 }
 
+/// Where a process has something: first addresses, and those behind it.
+pub(crate) fn taken(pid: u32) -> Result<Vec<(u64, u64)>, Error> {
+    let text = super::read(pid, "maps")?;
+    Ok(text.lines().filter_map(parse).map(|line| (line.start, line.end)).collect())
+}
+
 /// Whether that is the name of memory without a file.
 pub(crate) fn is_anonymous(name: &str) -> bool {
     name.is_empty() || name == "[heap]" || name.starts_with("[stack") || name.starts_with("[anon:")

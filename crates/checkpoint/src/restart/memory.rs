@@ -13,15 +13,12 @@ use super::opened::Opened;
 use super::plan::Plan;
 use crate::advice::ADVICE;
 use crate::error::Error;
+use crate::holes;
 use crate::image::Image;
 use crate::limits::{END_OF_MEMORY, PAGE_BYTES};
 use crate::proc::maps;
 use crate::state::{Mapping, Memory, Owner, Source, State};
 
-/// Where holes are looked for: above what old programs and `vm.mmap_min_addr` want.
-const FIRST_HOLE: u64 = 0x1_0000_0000;
-/// Pages around the area that stay free, for stacks that grow down to it.
-const MARGIN: u64 = 0x20_0000;
 /// `ARCH_MAP_VDSO_64`.
 const MAP_VDSO: u64 = 0x2003;
 /// `MAP_DROPPABLE`, which is a kind of mapping like `MAP_PRIVATE`.
@@ -34,17 +31,8 @@ pub(super) fn find_hole(task: u32, state: &State) -> Result<u64, Error> {
     for process in &state.processes {
         used.extend(process.memory.mappings.iter().map(|mapping| (mapping.start, mapping.end)));
     }
-    used.sort_unstable();
-    let mut hole = FIRST_HOLE;
-    for (start, end) in used {
-        if start >= hole + MARGIN + AREA_BYTES + MARGIN {
-            break;
-        }
-        hole = hole.max(end);
-    }
-    let is_fine = hole + MARGIN + AREA_BYTES + MARGIN <= END_OF_MEMORY;
     let none = || Error::Host("its processes leave no address free".to_owned());
-    is_fine.then_some(hole + MARGIN).ok_or_else(none)
+    holes::find(used).ok_or_else(none)
 }
 
 /// Give a new process its memory. `parent` is that of the process that bore it, with its number; the seed's is dropped
