@@ -18,8 +18,8 @@ use crate::advice::ADVICE;
 use crate::error::Error;
 use crate::limits::{
     END_OF_MEMORY, MAX_AUXILIARY_BYTES, MAX_DESCRIPTIONS, MAX_DESCRIPTOR_NUMBER, MAX_DESCRIPTORS,
-    MAX_GROUPS, MAX_MAPPINGS, MAX_PATH_WATCHES, MAX_PENDING, MAX_PIPE_BYTES, MAX_TASKS, MAX_TIMERS,
-    PAGE_BYTES,
+    MAX_FEATURES, MAX_GROUPS, MAX_MAPPINGS, MAX_PATH_WATCHES, MAX_PENDING, MAX_PIPE_BYTES,
+    MAX_TASKS, MAX_TIMERS, MAX_VDSO_BYTES, PAGE_BYTES,
 };
 use crate::state::{Mapping, Object, OpenFile, Process, Source, State, Thread};
 
@@ -45,6 +45,9 @@ const MAX_LIMITS: usize = 16;
 /// [`Error::Image`] that says what is wrong.
 pub fn check(state: &State) -> Result<(), Error> {
     require(!state.processes.is_empty(), "it has no process")?;
+    let are_names = state.processor.iter().all(|name| name.len() < 64 && is_name(name));
+    require(are_names && state.processor.len() <= MAX_FEATURES, "its processor is wrong")?;
+    require(state.vdso_code.len() <= MAX_VDSO_BYTES, "its vDSO is too large")?;
     require(state.objects.len() <= MAX_DESCRIPTIONS, "it has too many objects")?;
     state.objects.iter().try_for_each(check_object)?;
     require(state.descriptions.len() <= MAX_DESCRIPTIONS, "it has too many open files")?;

@@ -73,6 +73,7 @@ mod slots;
 pub mod state;
 mod terminal;
 mod track;
+mod vdso;
 
 pub use dump::Pages;
 pub use error::Error;

@@ -55,6 +55,12 @@ pub const MAX_SEMAPHORES: usize = 32_000;
 pub const MAX_PATH_WATCHES: usize = 65_536;
 /// Names that are looked at, at the most, to find a file that is watched.
 pub const MAX_LOOKED_AT: usize = 200_000;
+/// What a processor may have that programs rely on.
+pub const MAX_FEATURES: usize = 1024;
+/// Instructions that a task carries out, at the most, to leave the vDSO.
+pub const MAX_VDSO_STEPS: usize = 10_000;
+/// Bytes of a vDSO.
+pub const MAX_VDSO_BYTES: usize = 1 << 20;
 /// Bytes of the auxiliary vector.
 pub const MAX_AUXILIARY_BYTES: usize = 4096;
 /// Bytes of the description of all processes, without their pages.

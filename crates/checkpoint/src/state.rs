@@ -27,6 +27,12 @@ pub use crate::bytes::Bytes;
 pub struct State {
     /// BLAKE3 of the vDSO that they use.
     pub vdso: Bytes,
+    /// It itself, for kernels that have another one.
+    #[serde(default)]
+    pub vdso_code: Bytes,
+    /// What their processor had, of what programs rely on; see [`host::processes::features`].
+    #[serde(default)]
+    pub processor: Vec<String>,
     /// The processes, each after its parent.
     pub processes: Vec<Process>,
     /// What their descriptors refer to.

@@ -10,14 +10,14 @@ use super::objects::Objects;
 use super::pages::{Pages, put_written};
 use crate::advice::ADVICE;
 use crate::error::Error;
-use crate::limits::{END_OF_MEMORY, READ_BYTES};
+use crate::limits::{END_OF_MEMORY, MAX_VDSO_BYTES, READ_BYTES};
 use crate::proc::maps::{self, Line};
 use crate::ranges::Ranges;
 use crate::state::{Bytes, Mapping, Memory, Owner, Source};
 use crate::track::Tracked;
 use crate::{proc, refuse};
 
-/// The mappings of a process; `vdso` becomes the digest of its vDSO, which all have in common.
+/// The mappings of a process; `vdso` becomes its vDSO, which all have in common.
 pub(super) fn dump(
     pid: u32,
     known: &Memory,
@@ -33,11 +33,11 @@ pub(super) fn dump(
     let mut mappings: Vec<Mapping> = Vec::new();
     for line in maps::read(pid)?.into_iter().filter(|line| line.name != "[vsyscall]") {
         if line.name == "[vdso]" {
-            let digest = digest(pid, &line)?;
-            if vdso.as_ref().is_some_and(|known| *known != digest) {
+            let found = read_vdso(pid, &line)?;
+            if vdso.as_ref().is_some_and(|known| *known != found) {
                 return Err(Error::unsupported(pid, "has another vDSO than the others"));
             }
-            *vdso = Some(digest);
+            *vdso = Some(found);
         }
         let mapping = mapping(pid, &line, objects)?;
         match mappings.last_mut().filter(|last| continues(last, &mapping)) {
@@ -48,11 +48,16 @@ pub(super) fn dump(
     Ok(Memory { mappings, fields: known.fields, auxiliary, program })
 }
 
-fn digest(pid: u32, line: &Line) -> Result<Bytes, Error> {
+/// The digest of a vDSO.
+pub(super) fn digest(vdso: &Bytes) -> Bytes {
+    blake3::hash(vdso).as_bytes().as_slice().into()
+}
+
+fn read_vdso(pid: u32, line: &Line) -> Result<Bytes, Error> {
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(Error::io("open memory"))?;
-    let mut bytes = vec![0; (line.end - line.start).min(1 << 20) as usize];
+    let mut bytes = vec![0; (line.end - line.start).min(MAX_VDSO_BYTES as u64) as usize];
     memory.read_exact_at(&mut bytes, line.start).map_err(Error::io("read the vDSO"))?;
-    Ok(blake3::hash(&bytes).as_bytes().as_slice().into())
+    Ok(Bytes(bytes))
 }
 
 /// Whether two mappings are one: the kernel may have made two of what it makes one of, when it is made anew.

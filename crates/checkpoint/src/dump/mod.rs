@@ -26,6 +26,8 @@ mod terminals;
 
 use std::collections::BTreeMap;
 
+use host::processes::features::features;
+
 use self::objects::Objects;
 pub use self::pages::Pages;
 pub(crate) use self::pages::put_written;
@@ -34,7 +36,7 @@ use crate::freeze::Frozen;
 use crate::proc::status::Status;
 use crate::repair::Repaired;
 use crate::slots::Slots;
-use crate::state::State;
+use crate::state::{Bytes, State};
 use crate::track::Tracker;
 
 /// The numbers that the processes have for themselves, by the host's.
@@ -137,7 +139,9 @@ impl Frozen {
             processes.push(process);
         }
         Ok(State {
-            vdso: vdso.unwrap_or_default(),
+            vdso: vdso.as_ref().map_or_else(Bytes::default, memory::digest),
+            vdso_code: vdso.unwrap_or_default(),
+            processor: features().into_iter().map(str::to_owned).collect(),
             processes,
             descriptions: collected.descriptions,
             pipes,

@@ -11,54 +11,49 @@ use super::ipc;
 use super::kept::Kept;
 use super::opened::Opened;
 use super::plan::Plan;
+use super::vdso::Other;
 use crate::advice::ADVICE;
 use crate::error::Error;
-use crate::holes;
 use crate::image::Image;
-use crate::limits::{END_OF_MEMORY, PAGE_BYTES};
+use crate::limits::{END_OF_MEMORY, MAX_VDSO_BYTES, PAGE_BYTES};
 use crate::proc::maps;
-use crate::state::{Mapping, Memory, Owner, Source, State};
+use crate::state::{Mapping, Memory, Owner, Source};
 
 /// `ARCH_MAP_VDSO_64`.
 const MAP_VDSO: u64 = 0x2003;
 /// `MAP_DROPPABLE`, which is a kind of mapping like `MAP_PRIVATE`.
 const MAP_DROPPABLE: i32 = 8;
 
-/// An address for the area where neither `task` nor any process of the image has anything.
-pub(super) fn find_hole(task: u32, state: &State) -> Result<u64, Error> {
-    let mut used: Vec<(u64, u64)> =
-        maps::read(task)?.iter().map(|line| (line.start, line.end)).collect();
-    for process in &state.processes {
-        used.extend(process.memory.mappings.iter().map(|mapping| (mapping.start, mapping.end)));
-    }
-    let none = || Error::Host("its processes leave no address free".to_owned());
-    holes::find(used).ok_or_else(none)
-}
-
 /// Give a new process its memory. `parent` is that of the process that bore it, with its number; the seed's is dropped
-/// whole. `opened` has the objects.
+/// whole. `opened` has the objects; `other` is the vDSO that it gets if that is not its own.
 pub(super) fn make(
     made: &Made,
     memory: &Memory,
     parent: Option<(u32, &Memory)>,
     image: &Image,
-    opened: Opened,
+    (opened, other): (Opened, Option<&Other>),
 ) -> Result<(), Error> {
     let kept = Kept::find_all(memory, parent.map(|(_, parent)| parent));
-    drop_others(made, &kept)?;
+    let is_vdso = |mapping: &&Mapping| mapping.source == Source::Vdso;
+    let vdso_is_kept = memory.mappings.iter().find(is_vdso).is_some_and(|vdso| kept.has(vdso));
+    drop_others(made, &kept, other.filter(|_| vdso_is_kept))?;
     let own = || memory.mappings.iter().filter(|mapping| !kept.has(mapping));
     let files = open(made, memory, own())?;
     // Before anything is mapped: the program cannot be set while the one before is mapped, which may be the same.
     set_fields(made, memory, &files, !kept.is_empty())?;
     let mut plan = Plan::new(made.pid, &made.seat, &made.area);
     ipc::attach(&mut plan, own(), image.state().ipc.as_ref())?;
-    vdso(&mut plan, own());
+    vdso(&mut plan, own(), other);
     for mapping in own() {
         map(&mut plan, mapping, &files, opened);
         plan.flush_if_full()?;
     }
     plan.run()?;
-    check_vdso(made, memory, image)?;
+    match (other, own().find(is_vdso)) {
+        (Some(other), Some(old)) => replace_vdso(made, old, other)?,
+        (Some(_), None) => {}
+        (None, _) => check_vdso(made, memory, image)?,
+    }
     if let Some((parent, _)) = parent.filter(|_| !kept.is_empty()) {
         forget(made, &kept, image, parent)?;
     }
@@ -73,7 +68,7 @@ pub(super) fn make(
 }
 
 /// Drop what the process was born with, but for what it keeps and the area.
-fn drop_others(made: &Made, kept: &Kept<'_>) -> Result<(), Error> {
+fn drop_others(made: &Made, kept: &Kept<'_>, other: Option<&Other>) -> Result<(), Error> {
     let mut plan = Plan::new(made.pid, &made.seat, &made.area);
     let task = made.seat.task();
     // The kernel would write there at the next turn, and kill the process where nothing is.
@@ -88,6 +83,7 @@ fn drop_others(made: &Made, kept: &Kept<'_>) -> Result<(), Error> {
     }
     let mut stays = kept.ranges();
     stays.push((made.area.base(), made.area.base() + AREA_BYTES));
+    stays.extend(other.map(|other| (other.start, other.end)));
     stays.sort_unstable();
     stays.push((END_OF_MEMORY, END_OF_MEMORY));
     let mut at = 0;
@@ -155,12 +151,49 @@ fn check_files(made: &Made, files: &Files<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn vdso<'a>(plan: &mut Plan<'_>, mut mappings: impl Iterator<Item = &'a Mapping>) {
+fn vdso<'a>(
+    plan: &mut Plan<'_>,
+    mut mappings: impl Iterator<Item = &'a Mapping>,
+    other: Option<&Other>,
+) {
     let special = |mapping: &&Mapping| matches!(mapping.source, Source::Vdso | Source::VdsoData);
     // All of them are mapped at once, by the address of the first.
     if let Some(first) = mappings.find(special) {
-        plan.must("map the vDSO", libc::SYS_arch_prctl, [MAP_VDSO, first.start]);
+        let start = other.map_or(first.start, |other| other.start);
+        plan.must("map the vDSO", libc::SYS_arch_prctl, [MAP_VDSO, start]);
+        let old = other.and_then(|_| {
+            std::iter::once(first).chain(mappings).find(|one| one.source == Source::Vdso)
+        });
+        if let Some(old) = old {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let (flags, bytes) = (flags.cast_unsigned().into(), old.end - old.start);
+            let arguments = [old.start, bytes, old.protection.into(), flags, u64::MAX, 0];
+            plan.must("keep its vDSO", libc::SYS_mmap, arguments);
+        }
     }
+}
+
+/// Write what is left of the old vDSO, and look whether the new one is where it leads to.
+fn replace_vdso(made: &Made, old: &Mapping, other: &Other) -> Result<(), Error> {
+    let lines = maps::read(made.seat.task())?;
+    let line = lines.iter().find(|line| line.name == "[vdso]");
+    let is_there = line.is_some_and(|line| (line.start, line.end) == (other.code, other.end));
+    let digest = match line.filter(|_| is_there) {
+        Some(line) => vdso_digest(made, line)?,
+        None => [0; 32],
+    };
+    if digest != other.digest {
+        return Err(Error::Host("its vDSO cannot be replaced by this kernel's".to_owned()));
+    }
+    let written = made.area.memory().write_all_at(&other.old, old.start);
+    written.map_err(Error::io("write its vDSO"))
+}
+
+fn vdso_digest(made: &Made, line: &maps::Line) -> Result<[u8; 32], Error> {
+    let mut bytes = vec![0; (line.end - line.start).min(MAX_VDSO_BYTES as u64) as usize];
+    let read = made.area.memory().read_exact_at(&mut bytes, line.start);
+    read.map_err(Error::io("read the vDSO"))?;
+    Ok(*blake3::hash(&bytes).as_bytes())
 }
 
 fn check_vdso(made: &Made, memory: &Memory, image: &Image) -> Result<(), Error> {
@@ -174,13 +207,10 @@ fn check_vdso(made: &Made, memory: &Memory, image: &Image) -> Result<(), Error> 
     if (line.start, line.end) != (expected.start, expected.end) {
         return Err(other());
     }
-    let mut bytes = vec![0; (line.end - line.start) as usize];
-    let read = made.area.memory().read_exact_at(&mut bytes, line.start);
-    read.map_err(Error::io("read the vDSO"))?;
-    if blake3::hash(&bytes).as_bytes().as_slice() != &*image.state().vdso {
-        return Err(other());
+    match vdso_digest(made, line)?.as_slice() == &*image.state().vdso {
+        true => Ok(()),
+        false => Err(other()),
     }
-    Ok(())
 }
 
 fn map(plan: &mut Plan<'_>, mapping: &Mapping, files: &Files<'_>, opened: Opened) {

@@ -12,9 +12,11 @@
 mod anonymous;
 mod birth;
 mod files;
+mod hole;
 mod input;
 mod ipc;
 mod kept;
+mod limits;
 mod locks;
 mod memory;
 mod named_pipes;
@@ -24,12 +26,14 @@ mod opened;
 mod pidfds;
 mod plan;
 mod process;
+mod processor;
 mod slots;
 mod sockets;
 mod task;
 mod terminals;
 mod timers;
 mod tree;
+mod vdso;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -79,6 +83,7 @@ pub struct Restarted {
 ///
 /// Where something cannot be made; then nothing is left.
 pub fn restart(seed: u32, image: &Image, given: &Given<'_>) -> Result<Restarted, Error> {
+    processor::check(image.state())?;
     let seed = Seed::take(seed, image)?;
     let mut restarted = Restarted::default();
     let result = tree::make(&seed, image, given, &mut restarted);
@@ -168,7 +173,7 @@ impl Seed {
         let unavailable =
             status.mask("SigIgn")? | status.mask("SigPnd")? | status.mask("ShdPnd")?;
         let gate = find_gate(task)?;
-        let hole = memory::find_hole(task, image.state())?;
+        let hole = hole::find(task, image.state())?;
         let seat = Seat::take(task, unavailable)?;
         match seat.map(gate, hole) {
             Ok(area) => Ok(Self { seat, area, gate }),

@@ -2,7 +2,9 @@
 
 use super::opened::Opened;
 use super::plan::Plan;
-use super::{Made, anonymous, files, input, locks, notifications, pidfds, task, terminals, timers};
+use super::{
+    Made, anonymous, files, input, limits, locks, notifications, pidfds, task, terminals, timers,
+};
 use crate::error::Error;
 use crate::state::{Process, State};
 
@@ -84,12 +86,10 @@ pub(super) fn finish(made: &mut Made, process: &Process) -> Result<(), Error> {
             plan.must("set a timer", libc::SYS_setitimer, [which as u64, parts, 0]);
         }
     }
+    plan.run()?;
     // Last, for they may forbid the rest.
-    for (resource, (soft, hard)) in process.limits.iter().enumerate() {
-        let limit = plan.words(&[*soft, *hard]);
-        let purpose = format!("have its limit {resource} ({soft}, {hard})");
-        plan.must(purpose, libc::SYS_prlimit64, [0, resource as u64, limit, 0]);
-    }
+    limits::set(made, process)?;
+    let mut plan = Plan::new(process.pid, &made.seat, &made.area);
     if process.switches.dumpable == 0 {
         let option = u64::from(libc::PR_SET_DUMPABLE.cast_unsigned());
         plan.must("be private", libc::SYS_prctl, [option, 0, 0, 0, 0]);

@@ -11,7 +11,9 @@ use inject::{Area, Seat, Trap};
 use super::birth::clone;
 use super::opened::Opened;
 use super::plan::Plan;
-use super::{Made, Restarted, Seed, files, ipc, memory, notifications, process, task, terminals};
+use super::{
+    Made, Restarted, Seed, files, ipc, memory, notifications, process, task, terminals, vdso,
+};
 use crate::error::Error;
 use crate::image::Image;
 use crate::slots::Given;
@@ -48,9 +50,10 @@ fn make_all(
 ) -> Result<(), Error> {
     let state = image.state();
     let before = crate::proc::numbers(seed.seat.task(), "fd")?;
+    let other = vdso::find(seed.seat.task(), state)?;
     let opened = files::open(&seed.seat, &seed.area, image, (given, restarted));
     let made = opened.and_then(|opened| {
-        processes(seed, image, opened, restarted)?;
+        processes(seed, image, (opened, other.as_ref()), restarted)?;
         Ok(opened)
     });
     // Whatever has come of it, the seed keeps nothing.
@@ -94,7 +97,7 @@ fn found_mut(restarted: &mut Restarted, pid: u32) -> Result<&mut Made, Error> {
 fn processes(
     seed: &Seed,
     image: &Image,
-    opened: Opened,
+    (opened, other): (Opened, Option<&vdso::Other>),
     restarted: &mut Restarted,
 ) -> Result<(), Error> {
     let state = image.state();
@@ -112,7 +115,7 @@ fn processes(
             plan.run()?;
         }
         let parent = memories.get(&process.parent).map(|memory| (process.parent, *memory));
-        memory::make(made, &process.memory, parent, image, opened)?;
+        memory::make(made, &process.memory, parent, image, (opened, other))?;
         memories.insert(process.pid, &process.memory);
         children(process, state, opened, restarted)?;
     }

@@ -14,3 +14,4 @@ mod sockets;
 mod support;
 mod terminals;
 mod tracked;
+mod vdso;

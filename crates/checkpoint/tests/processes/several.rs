@@ -24,6 +24,22 @@ pub fn check_in(network: Network, program: &str) {
     subject.check();
 }
 
+/// Whoever restarts on a smaller host has that host's limits.
+#[test]
+fn limits_that_cannot_be_had_are_those_that_can() {
+    const PROCESSES: usize = 6;
+    let directory = Directory::new("limits");
+    let Some(compiled) = compile(&directory, "still") else { return };
+    let Some(mut subject) = Subject::start(&directory, &compiled) else { return };
+    let limit =
+        |subject: &Subject| image(&mut subject.freeze()).state().processes[0].limits[PROCESSES];
+    let before = limit(&subject);
+    subject.transplant_with(|state| {
+        state.processes[0].limits[PROCESSES] = (before.0, u64::MAX);
+    });
+    assert_eq!(limit(&subject), before);
+}
+
 #[test]
 fn threads_that_wait_in_several_ways() {
     check("threads");

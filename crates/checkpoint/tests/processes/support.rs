@@ -190,10 +190,17 @@ pub fn kill(pid: u32, signal: rustix::process::Signal) {
 
 /// Write frozen processes to an image, and read it again.
 pub fn image(frozen: &mut Frozen) -> Image {
+    image_with(frozen, |_| {})
+}
+
+/// The same with something changed.
+pub fn image_with(frozen: &mut Frozen, change: impl FnOnce(&mut State)) -> Image {
     let file = rustix::fs::memfd_create("image", rustix::fs::MemfdFlags::CLOEXEC);
     let file = fs::File::from(file.expect("there is memory"));
     let mut writer = Writer::new(file, Compression::Fast);
-    let state = frozen.dump(&mut writer, &Slots::new()).unwrap_or_else(|error| panic!("{error}"));
+    let state = frozen.dump(&mut writer, &Slots::new());
+    let mut state = state.unwrap_or_else(|error| panic!("{error}"));
+    change(&mut state);
     let file = writer.finish(state).expect("there is memory");
     Image::open(file).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -268,8 +275,13 @@ impl Subject {
 
     /// Move it to a new namespace; the image that was made.
     pub fn transplant(&mut self) -> Image {
+        self.transplant_with(|_| {})
+    }
+
+    /// The same with an image in which something is changed.
+    pub fn transplant_with(&mut self, change: impl FnOnce(&mut State)) -> Image {
         let mut frozen = self.freeze();
-        let image = image(&mut frozen);
+        let image = image_with(&mut frozen, change);
         frozen.kill();
         self.namespace = Namespace::make(&[], self.network).expect("the first one could be made");
         let restarted = restart(self.namespace.init, &image, &Given::new());

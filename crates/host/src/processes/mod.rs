@@ -4,6 +4,7 @@
 //! - [`trace`]: attach, stop, continue, registers, signals.
 //! - [`wait`]: why a traced task has stopped.
 //! - [`extended`]: the layout of the extended state (XSAVE) on this processor.
+//! - [`features`]: what this processor has that programs rely on.
 //! - [`pagemap`]: which pages of a process hold something.
 //! - [`WriteWatch`]: memory of a process whose pages can be protected until they are written.
 //! - [`terminal`]: what pseudoterminals have, and their other sides.
@@ -14,6 +15,7 @@
 //! call here must be made by that thread, and fails with `ESRCH` in any other.
 
 pub mod extended;
+pub mod features;
 pub mod identity;
 pub mod owner;
 pub mod pagemap;

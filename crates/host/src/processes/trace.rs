@@ -68,6 +68,15 @@ pub fn resume(task: u32, signal: u32) -> io::Result<()> {
     request(libc::PTRACE_CONT, task, 0, signal as usize)
 }
 
+/// Let a stopped task carry out one instruction. It stops with SIGTRAP then.
+///
+/// # Errors
+///
+/// `ESRCH` if the task is not stopped, or gone.
+pub fn step(task: u32) -> io::Result<()> {
+    request(libc::PTRACE_SINGLESTEP, task, 0, 0)
+}
+
 /// Let a stopped task go on, with a signal (0: none), until it enters or leaves a system call.
 ///
 /// # Errors
