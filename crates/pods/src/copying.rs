@@ -85,19 +85,19 @@ impl Copying {
         let is_small = !self.write.how.incremental && Tracker::estimate(init) < COPY_MIN_BYTES;
         let mut before = u64::MAX;
         loop {
+            let is_last = is_small || self.rounds.len() == MAX_ROUNDS || self.is_enough(before);
             let frozen = freeze_children(init, &self.tracker.watched());
             let frozen = frozen.map_err(|error| told(&error))?;
-            if is_small || self.rounds.len() == MAX_ROUNDS {
+            if is_last {
                 return Ok(frozen);
             }
             let round = self.tracker.protect(&frozen, &mut self.writer);
             let round = round.map_err(|error| told(&error))?;
-            let bytes = round.bytes();
-            // It may write faster than it is copied.
-            if bytes <= REST_MAX_BYTES || bytes > before / 4 * 3 {
+            // Nothing is known where nothing can be protected.
+            if round.bytes() <= REST_MAX_BYTES {
                 return Ok(frozen);
             }
-            before = bytes;
+            before = round.bytes();
             let since = frozen.since();
             frozen.thaw();
             let frozen = milliseconds(since);
@@ -105,6 +105,17 @@ impl Copying {
             let copied = copied.map_err(|error| told(&error))?.bytes;
             self.rounds.push(Round { copied, frozen });
         }
+    }
+
+    /// Whether the rest is to be copied while the pod is frozen. It is looked at while it runs, so that it need not
+    /// wait for that. In the round before so many bytes were copied.
+    fn is_enough(&self, before: u64) -> bool {
+        if self.rounds.is_empty() && !self.write.how.incremental {
+            return false;
+        }
+        let written = self.tracker.written();
+        // It may write faster than it is copied.
+        written <= REST_MAX_BYTES || written > before / 4 * 3
     }
 
     /// Copy the rest of a pod that is frozen.

@@ -172,6 +172,22 @@ impl Tracker {
         Ok(copied)
     }
 
+    /// Bytes of pages that have been written since they were protected, about: the processes may run.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        let of = |(pid, tracked): (&u32, &Tracked)| -> io::Result<u64> {
+            let (map, mut bytes) = (PageMap::open(*pid)?, 0);
+            for range in maps::anonymous(*pid).unwrap_or_default() {
+                let found = tracked.watch.look(&map, range)?.into_iter();
+                let written = found.filter(|found| found.is_written).map(|found| found.range);
+                bytes += written.map(|range| range.end - range.start).sum::<u64>();
+            }
+            Ok(bytes)
+        };
+        // One may have ended.
+        self.processes.iter().filter_map(|entry| of(entry).ok()).sum()
+    }
+
     /// Say what is known to be as it was in the image that was written last.
     pub fn hand_down(&self, pages: &mut impl Pages) {
         for tracked in self.processes.values() {
