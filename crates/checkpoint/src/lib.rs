@@ -72,6 +72,7 @@ mod restart;
 mod slots;
 pub mod state;
 mod terminal;
+mod timestamps;
 mod track;
 mod vdso;
 

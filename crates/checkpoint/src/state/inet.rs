@@ -90,7 +90,7 @@ pub struct Connection {
     pub scales: Option<(u8, u8)>,
     /// Whether selective acknowledgements were agreed on.
     pub selective: bool,
-    /// The clock of timestamps, if they were agreed on.
+    /// The clock of timestamps, if they were agreed on (see `timestamps.rs`).
     pub timestamp: Option<u32>,
     /// Whether no more will be sent.
     pub has_sent_all: bool,

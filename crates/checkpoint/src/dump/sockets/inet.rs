@@ -24,6 +24,7 @@ use crate::repair::Repaired;
 use crate::state::Bytes;
 use crate::state::inet::{Connection, Inet, InetRole};
 use crate::state::sockets::{Protocol, Socket, SocketOption};
+use crate::timestamps;
 
 /// Bits of `tcpi_options`.
 const TIMESTAMPS: u8 = 1;
@@ -205,7 +206,7 @@ fn connection(entry: &Entry, peer: SocketAddr, sending: Sending) -> Result<Conne
             selective: options & SELECTIVE != 0,
             timestamp: match options & TIMESTAMPS {
                 0 => None,
-                _ => Some(number(entry, libc::TCP_TIMESTAMP)?),
+                _ => Some(timestamps::keep(number(entry, libc::TCP_TIMESTAMP)?)),
             },
             has_sent_all: sending.has_sent_all,
             has_received_all,

@@ -15,6 +15,7 @@ use crate::options::{NO_QUEUE, RECEIVE_QUEUE, SEND_QUEUE};
 use crate::state::State;
 use crate::state::inet::{Connection, Inet, InetRole};
 use crate::state::sockets::Protocol;
+use crate::timestamps;
 
 const TCP: i32 = libc::IPPROTO_TCP;
 /// Kinds of TCP options (RFC 9293, section 3.1).
@@ -101,7 +102,7 @@ pub(super) fn repair(socket: &OwnedFd, inet: &Inet, connection: &Connection) -> 
     }
     set(libc::TCP_REPAIR_OPTIONS, &agreed)?;
     if let Some(timestamp) = connection.timestamp {
-        set(libc::TCP_TIMESTAMP, &[timestamp])?;
+        set(libc::TCP_TIMESTAMP, &[timestamps::show(timestamp)])?;
     }
     options::enlarge(socket)?;
     set(libc::TCP_REPAIR_QUEUE, &number(RECEIVE_QUEUE))?;
