@@ -46,7 +46,14 @@ impl Bench {
             prefix_bits: 0,
             resolver: None,
         };
-        let plan = Plan { addresses, mtu: 65520, card: Some([2; 6]), tcp: vec![], udp: vec![] };
+        let plan = Plan {
+            addresses,
+            mtu: 65520,
+            card: Some([2; 6]),
+            tcp: vec![],
+            udp: vec![],
+            names: None,
+        };
         let server = Server::new(theirs.into(), plan).expect("descriptors");
         Self { server, _end: end, listener }
     }

@@ -311,6 +311,12 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/pods.md",
+        begins: "biv pod network create backend",
+        lines: &[("getent hosts db", Shows("db")), ("network ls", Shows("backend"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/pods.md",
         begins: "biv pod run -d --name counter",
         lines: &[("pod freeze counter; biv pod ps", Shows("frozen"))],
         ..PLAIN

@@ -12,6 +12,7 @@ mod life;
 mod machines;
 mod moves;
 mod names;
+mod neighbours;
 mod network;
 mod place;
 mod storms;

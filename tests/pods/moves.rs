@@ -13,7 +13,7 @@ use whole_machine::{bivouac, text};
 use crate::place::{COUNTS, LARGE, Place, end_of, start};
 
 /// Somebody who listens.
-fn receive(place: &Place, socket: &str, arguments: &[&str]) -> Child {
+pub fn receive(place: &Place, socket: &str, arguments: &[&str]) -> Child {
     let from = format!("unix:{socket}");
     let child = start(place.command(&[&["receive"], arguments, &[&from]].concat()));
     wait_for("somebody listens", || fs::metadata(socket).is_ok());

@@ -96,7 +96,8 @@ impl Place {
     pub fn left(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path.join("bivouac/.pods")).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        names.filter(|name| name != ".lock").collect()
+        // The lock, and the networks, which are there until they are removed.
+        names.filter(|name| !name.starts_with('.')).collect()
     }
 }
 

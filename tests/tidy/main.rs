@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 40] = [
+const MAY_IMPORT: [(&str, &[&str]); 41] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
@@ -65,6 +65,7 @@ const MAY_IMPORT: [(&str, &[&str]); 40] = [
             "session",
             "sockets",
             "spec",
+            "switch",
             "uplink",
             "vfr",
             "vmm",
@@ -108,6 +109,7 @@ const MAY_IMPORT: [(&str, &[&str]); 40] = [
             "protocol",
             "session",
             "spec",
+            "switch",
             "uplink",
         ],
     ),
@@ -119,6 +121,7 @@ const MAY_IMPORT: [(&str, &[&str]); 40] = [
     ("network", &[]),
     ("router", &[]),
     ("vfr", &["host", "router"]),
+    ("switch", &["host", "router", "session"]),
     ("scheduler", &[]),
     ("gates", &["host"]),
     ("keeper", &["api", "gates", "host", "locks", "scheduler", "spec"]),

@@ -21,8 +21,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 /// The keeper's directory in the registry, with a lock and a socket: no domain can be called so.
@@ -52,6 +53,10 @@ pub const MESSAGES: &str = "messages";
 pub const VIF: &str = "vif";
 /// See above.
 pub const VIF_STATE: &str = "vif.json";
+
+/// How long to wait for other processes that have a lock, and between two tries.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// How much of the messages an inspection has.
 const MESSAGES_MAX_BYTES: u64 = 4096;
@@ -105,6 +110,19 @@ pub fn read(directory: impl AsFd, name: &str, most: u64) -> io::Result<Vec<u8>> 
 pub fn create(directory: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(directory, name, flags, Mode::RUSR | Mode::WUSR)
+}
+
+/// Takes the lock, and waits for it up to a limit: a stopped process must not hold up all others.
+pub(crate) fn until_locked(lock: impl AsFd) -> Result<(), Errno> {
+    let start = Instant::now();
+    loop {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < LOCK_PATIENCE => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            other => return other,
+        }
+    }
 }
 
 /// A random number; any will do.

@@ -31,6 +31,7 @@ pub mod http;
 pub mod keeper;
 pub mod kept;
 pub mod log;
+pub mod networks;
 pub mod origin;
 pub mod pod;
 pub mod record;

@@ -13,11 +13,14 @@
 //!
 //! The frames are those of a domain (`guest/protocol`).
 
+use std::net::Ipv4Addr;
+
 use serde::{Deserialize, Serialize};
 use spec::{Name, Published};
 
 use super::http::{Request, Response};
 use super::kept::{Kept, Kind};
+use super::networks::Subnet;
 use super::record::Ended;
 use super::v1::{Kill, Refusal, must_ask_for_frames};
 
@@ -57,7 +60,7 @@ pub struct Record {
     pub ending: Option<Ended>,
 }
 
-/// A network in which a pod is alone: it reaches what the user may reach.
+/// A pod's network: it reaches what the user may reach, and the pods of the same network, if it is in one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
@@ -66,6 +69,23 @@ pub struct Network {
     pub reaches_host: bool,
     /// Ports of the host that are published.
     pub publish: Vec<Published>,
+    /// Its place among the pods of a network; none: it is alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<Member>,
+}
+
+/// A pod's place in a network of several ([`crate::networks`]). As long as the pod lives, no other has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// The network's name.
+    pub network: Name,
+    /// The pod's address.
+    pub address: Ipv4Addr,
+    /// The network's addresses.
+    pub subnet: Subnet,
+    /// By what the pod is known to be the same when it is made again elsewhere.
+    pub lease: String,
 }
 
 impl Kept for Record {

@@ -13,7 +13,7 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,9 @@ use spec::Name;
 use super::admission::{Demand, Limits, Refusal};
 use super::files;
 use super::kept::{Kept, Kind};
+use super::networks::{self, Networks};
 use super::pod;
 use super::record::Record;
-
-/// How long to wait for other processes that create or remove directories.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long between two tries.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -42,7 +40,7 @@ const RECORD_MAX_BYTES: u64 = 1 << 20;
 /// The longest limits, or demand, that are read.
 const ADMISSION_MAX_BYTES: u64 = 4 << 10;
 
-/// Where networks between domains have their directories: a control socket, a lock and messages.
+/// Where networks between domains, and between pods, have their directories: a control socket, a lock and messages.
 const NETWORKS: &str = ".networks";
 
 /// Where pods have their directories.
@@ -320,6 +318,15 @@ impl Registry<pod::Record> {
         self.make_one(name)
     }
 
+    /// The networks of this user's pods.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn networks(&self) -> Result<Networks, networks::Error> {
+        Networks::at(&self.path.join(NETWORKS))
+    }
+
     /// Gives a name back, with all that is in its directory. Nobody else has removed it: it was locked.
     ///
     /// # Errors
@@ -385,7 +392,7 @@ impl<R: Kept> Registry<R> {
             openat(&self.directory, name.as_str(), DIRECTORY, Mode::empty()).map_err(fail)?;
         let lock = files::create(&directory, files::LOCK).map_err(fail)?;
         // Somebody who lists domains may just be looking.
-        until_locked(&lock).map_err(fail)?;
+        files::until_locked(&lock).map_err(fail)?;
         let path = self.path.join(name.as_str());
         Ok(Some(Claim { name: name.clone(), directory, path, _lock: lock }))
     }
@@ -473,7 +480,7 @@ impl<R: Kept> Registry<R> {
     fn lock(&self) -> Result<OwnedFd, Error> {
         let fail = |error: Errno| Error::Place { path: self.path.clone(), error: error.into() };
         let lock = files::create(&self.directory, ".lock").map_err(fail)?;
-        until_locked(&lock).map_err(fail)?;
+        files::until_locked(&lock).map_err(fail)?;
         Ok(lock)
     }
 }
@@ -521,19 +528,6 @@ fn read_demand(directory: &OwnedFd) -> io::Result<Demand> {
 
 fn read_record<R: Kept>(directory: &OwnedFd) -> io::Result<R> {
     R::parse(&files::read(directory, files::RECORD, RECORD_MAX_BYTES)?)
-}
-
-/// Takes the lock, and waits for it up to a limit: a stopped process must not hold up all others.
-fn until_locked(lock: impl AsFd) -> Result<(), Errno> {
-    let start = Instant::now();
-    loop {
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < PATIENCE => {
-                std::thread::sleep(PAUSE);
-            }
-            other => return other,
-        }
-    }
 }
 
 fn is_ours(path: &Path) -> bool {

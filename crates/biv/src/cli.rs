@@ -13,6 +13,7 @@ use provision::kernels::Flavour;
 pub mod domains;
 mod format;
 pub mod pod;
+pub mod pod_network;
 mod restore;
 mod run;
 mod watch;

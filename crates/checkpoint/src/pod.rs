@@ -4,6 +4,8 @@
 //! decided by whoever restarts it. The archive of its files is one of tar, in the format of OCI's image layers: what
 //! the pod has removed of the directory below is there as an empty file `.wh.NAME`.
 
+use std::net::Ipv4Addr;
+
 use serde::{Deserialize, Serialize};
 
 /// A pod.
@@ -23,4 +25,18 @@ pub struct Pod {
     pub terminal: Option<u32>,
     /// What `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` showed in it, in nanoseconds.
     pub clocks: [u64; 2],
+    /// Its place among the pods of a network, if it had one.
+    #[serde(default)]
+    pub joined: Option<Joined>,
+}
+
+/// A pod's place in a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    /// The network's name.
+    pub network: String,
+    /// The pod's address.
+    pub address: Ipv4Addr,
+    /// By what it is known to be the same pod.
+    pub lease: String,
 }

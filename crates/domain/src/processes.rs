@@ -36,6 +36,7 @@ enum Process {
     Network(Network),
     Router(Routed),
     Sockets(Sockets),
+    Switch(switch::Serving),
     Seal(Sealing),
     Unpack(Unpacking),
     Keep(Keeping),
@@ -110,6 +111,7 @@ impl Process {
             directories::KIND => read(order).map(Self::Files),
             uplink::KIND => read(order).map(Self::Network),
             routed::KIND => read(order).map(Self::Router),
+            switch::KIND => read(order).map(Self::Switch),
             vsock::KIND => read(order).map(Self::Sockets),
             seal::KIND => read(order).map(Self::Seal),
             keeper::KIND => read(order).map(Self::Keep),
@@ -130,6 +132,7 @@ impl Process {
             Self::Network(_) => c"biv network".into(),
             Self::Router(_) => c"biv router".into(),
             Self::Sockets(_) => c"biv sockets".into(),
+            Self::Switch(_) => c"biv switch".into(),
             Self::Seal(_) => c"biv seal".into(),
             Self::Unpack(_) => c"biv unpack".into(),
             Self::Keep(_) => c"biv keeper".into(),
@@ -141,6 +144,7 @@ impl Process {
         match self {
             Self::Network(serving) => serving.passed(),
             Self::Router(serving) => vec![serving.control, serving.uplink],
+            Self::Switch(serving) => vec![serving.control],
             Self::Sockets(serving) => vec![serving.cable, serving.listener],
             Self::Launch(order) | Self::Other(_, order) => vec![order.descriptor],
             Self::Files(_) | Self::Seal(_) | Self::Unpack(_) | Self::Keep(_) => Vec::new(),
@@ -163,6 +167,10 @@ impl Process {
             Self::Router(serving) => {
                 log::start(0);
                 done("the router", routed::serve(&serving))
+            }
+            Self::Switch(serving) => {
+                log::start(0);
+                done("the switch", switch::serve(&serving))
             }
             Self::Sockets(serving) => done("the guest's sockets", vsock::serve(&serving)),
             Self::Seal(sealing) => ended(seal::seal_warm_start(&sealing).map(|()| status::SUCCESS)),
@@ -236,6 +244,7 @@ mod tests {
             r#"{"control":3,"uplink":4,"gateway":"10.77.0.1","bits":24,"confined":true}"#,
             true,
         );
+        check("switch", r#"{"control":3,"gateway":"10.89.1.1","bits":24}"#, true);
         check(
             "network",
             r#"{"cable":3,"reaches_host":false,"tcp":[[4,80000]],"udp":[],"confined":true}"#,

@@ -27,7 +27,7 @@ impl Addresses {
     pub fn outward(&self, to: SocketAddrV4) -> Option<SocketAddrV4> {
         let address = *to.ip();
         // The gateway may be the name server as well.
-        if address == self.nameserver && to.port() == DNS {
+        if self.is_nameserver(to) {
             return self.resolver;
         }
         if address == self.gateway {
@@ -40,6 +40,11 @@ impl Addresses {
             || self.is_inside(address);
         let is_closed = self.host.is_none() && is_near(address);
         (!is_nowhere && !is_closed && to.port() != 0).then_some(to)
+    }
+
+    /// Whether who is asked there is asked for names.
+    pub fn is_nameserver(&self, to: SocketAddrV4) -> bool {
+        *to.ip() == self.nameserver && to.port() == DNS
     }
 
     /// Whether it is one of us, who answer for ourselves.

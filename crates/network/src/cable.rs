@@ -26,7 +26,7 @@ pub enum Cable {
     Interface {
         /// It has headers of virtio (`PACKET_VNET_HDR`).
         socket: OwnedFd,
-        /// The network ends when the other end of this is closed.
+        /// The network ends when the other end of this stream is closed. What comes over it is in [`Line`].
         line: OwnedFd,
     },
 }
@@ -37,11 +37,61 @@ impl From<UnixStream> for Cable {
     }
 }
 
+impl Cable {
+    /// What is said over its line, if it has one, and is not answered yet; an error if the line has ended.
+    pub fn hear_line(&self) -> Result<Option<Line>, Ended> {
+        let Cable::Interface { line, .. } = self else { return Ok(None) };
+        let mut byte = [0];
+        match recv(line, &mut byte, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Ok((1, _)) => Line::of(byte[0]).map(Some).ok_or(Ended),
+            Ok(_) | Err(_) => Err(Ended),
+        }
+    }
+
+    /// Answers.
+    pub fn answer_line(&self, word: Line) {
+        if let Cable::Interface { line, .. } = self {
+            // Whoever does not listen has gone.
+            let _ = send(line, &[word.byte()], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
+    }
+}
+
+/// The line has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended;
+
 impl AsFd for Cable {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Stream(socket) | Self::Interface { socket, .. } => socket.as_fd(),
         }
+    }
+}
+
+/// What is said over the line of a packet socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// Neither receive from the guest nor send to it, and answer the same when that is so.
+    Pause,
+    /// Do both again.
+    Resume,
+}
+
+impl Line {
+    /// It as a byte.
+    #[must_use]
+    pub fn byte(self) -> u8 {
+        match self {
+            Line::Pause => b'P',
+            Line::Resume => b'R',
+        }
+    }
+
+    /// What a byte means.
+    fn of(byte: u8) -> Option<Line> {
+        [Line::Pause, Line::Resume].into_iter().find(|word| word.byte() == byte)
     }
 }
 

@@ -28,6 +28,7 @@ mod dhcp;
 mod echo;
 mod interface;
 pub mod limits;
+mod names;
 mod packets;
 mod reach;
 mod server;
@@ -37,5 +38,5 @@ mod udp;
 mod wire;
 
 pub use addresses::Addresses;
-pub use cable::Cable;
+pub use cable::{Cable, Line};
 pub use server::{OURS, Plan, Server};

@@ -25,6 +25,11 @@ const _: () = assert!(MAX_BUFFERED_BYTES <= 768 << 20);
 /// Ports of the guest's, of UDP, at the same time.
 pub const MAX_ASSOCIATIONS: usize = 1024;
 
+/// Names of the guest's neighbours, and bytes in which all of them are told.
+pub const MAX_NAMES: usize = 1024;
+/// See [`MAX_NAMES`].
+pub const NAMES_BYTES: usize = 128 << 10;
+
 /// Addresses that one of them has sent to, and from which it is answered.
 pub const MAX_PEERS: usize = 256;
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
@@ -10,11 +11,12 @@ use rustix::event::epoll::{self, Event, EventFlags};
 use smoltcp::time::Instant as Moment;
 
 use crate::addresses::Addresses;
-use crate::cable::{Cable, Input, Output, Watch};
+use crate::cable::{Cable, Input, Line, Output, Watch};
 use crate::connections::Connections;
 use crate::echo::Echoes;
 use crate::limits::SWEEP_INTERVAL;
-use crate::packets::Packet;
+use crate::names::Names;
+use crate::packets::{Packet, add_datagram};
 use crate::udp::Datagrams;
 use crate::wire::{ETHERNET_BYTES, IPV4, protocol};
 use crate::{arp, dhcp};
@@ -30,6 +32,7 @@ const SOMEBODY: [u8; 6] = [0x52, 0x55, 0x0a, 0x00, 0x02, 0xff];
 const CABLE: u64 = 0;
 const LISTENERS: u64 = 1;
 const LINE: u64 = u64::MAX;
+const NAMES: u64 = u64::MAX - 1;
 const PUBLISHED_UDP: u64 = 1 << 32;
 const ASSOCIATIONS: u64 = 2 << 32;
 const ECHOES: u64 = 1 << 48;
@@ -48,6 +51,8 @@ pub struct Plan {
     pub tcp: Vec<(TcpListener, u16)>,
     /// The same of UDP.
     pub udp: Vec<(UdpSocket, u16)>,
+    /// Where it is told who the guest's neighbours are, whose names it may ask for.
+    pub names: Option<OwnedFd>,
 }
 
 /// A network.
@@ -63,6 +68,7 @@ pub struct Server {
     connections: Connections,
     datagrams: Datagrams,
     echoes: Echoes,
+    names: Names,
     started: Instant,
     swept: Instant,
     /// The cable may have more; and sockets of datagrams that do.
@@ -70,6 +76,8 @@ pub struct Server {
     more_datagrams: Vec<u64>,
     /// The machine has not taken what is there.
     is_blocked: bool,
+    /// Nothing is received from the guest or sent to it.
+    is_paused: bool,
     /// The line has ended, and so does the network, with what has come already.
     is_over: bool,
 }
@@ -86,7 +94,11 @@ impl Server {
         if let Cable::Interface { line, .. } = &cable {
             watch.add(line, LINE)?;
         }
-        let Plan { addresses, mtu, card, tcp, udp } = plan;
+        let Plan { addresses, mtu, card, tcp, udp, names } = plan;
+        let names = Names::new(names);
+        if let Some(names) = names.watched() {
+            watch.add(names, NAMES)?;
+        }
         let has_several = card.is_none();
         let tokens = (LISTENERS, CONNECTIONS);
         let connections = Connections::new(addresses, mtu, tcp, tokens, has_several);
@@ -105,11 +117,13 @@ impl Server {
             connections,
             datagrams,
             echoes: Echoes::new(ECHOES, has_several),
+            names,
             started: now,
             swept: now,
             cable_is_ready: true,
             more_datagrams: Vec::new(),
             is_blocked: false,
+            is_paused: false,
             is_over: false,
         })
     }
@@ -145,7 +159,7 @@ impl Server {
     }
 
     fn patience(&self) -> Duration {
-        if self.is_blocked {
+        if self.is_blocked || self.is_paused {
             return SWEEP_INTERVAL;
         }
         if self.cable_is_ready || !self.more_datagrams.is_empty() {
@@ -171,7 +185,10 @@ impl Server {
                 self.cable_is_ready |= readable;
                 self.is_blocked &= !writable;
             }
-            LINE => self.is_over |= readable,
+            LINE if readable => self.hear_line(),
+            LINE => {}
+            NAMES if readable => self.names.hear(),
+            NAMES => {}
             CONNECTIONS.. => self.connections.note_ready(token, readable, writable),
             ECHOES.. if readable => self.echoes.receive(token, &mut self.output),
             PUBLISHED_UDP.. if readable => self.more_datagrams.push(token),
@@ -183,8 +200,32 @@ impl Server {
         }
     }
 
+    /// The other end of the line says something.
+    fn hear_line(&mut self) {
+        loop {
+            match self.cable.hear_line() {
+                Ok(Some(word)) => {
+                    self.is_paused = word == Line::Pause;
+                    // There may have come something meanwhile.
+                    self.cable_is_ready = true;
+                    if self.is_paused {
+                        self.cable.answer_line(word);
+                    }
+                }
+                Ok(None) => return,
+                Err(_) => {
+                    self.is_over = true;
+                    return;
+                }
+            }
+        }
+    }
+
     /// Do what there is to do; false when the machine or the pod has gone.
     fn step(&mut self) -> io::Result<bool> {
+        if self.is_paused {
+            return Ok(!self.is_over);
+        }
         if !self.is_blocked {
             if self.cable_is_ready {
                 match self.input.receive(&self.cable) {
@@ -251,9 +292,13 @@ impl Server {
                 self.connections.take(&packet, range, &mut self.output, &self.watch, now);
             }
             protocol::UDP => {
-                let (Some((_, to)), Some(bytes)) = (packet.ends(), packet.datagram()) else {
+                let (Some((from, to)), Some(bytes)) = (packet.ends(), packet.datagram()) else {
                     return;
                 };
+                let is_question = self.addresses.is_nameserver(to);
+                if let Some(answer) = is_question.then(|| self.names.answer(bytes)).flatten() {
+                    return add_datagram(&mut self.output, to, from, &answer);
+                }
                 if to.port() == dhcp::SERVER_PORT {
                     if self.has_several {
                         return;

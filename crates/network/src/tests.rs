@@ -37,7 +37,8 @@ fn server() -> (Server, UnixStream) {
 
 fn server_of(addresses: Addresses) -> (Server, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let plan = Plan { addresses, mtu: 65520, card: Some(CARD), tcp: vec![], udp: vec![] };
+    let plan =
+        Plan { addresses, mtu: 65520, card: Some(CARD), tcp: vec![], udp: vec![], names: None };
     (Server::new(theirs.into(), plan).unwrap(), ours)
 }
 
@@ -113,7 +114,14 @@ fn the_gateway_answers_echo_requests() {
 #[test]
 fn several_guests_are_answered_by_their_addresses() {
     let (_end, theirs) = UnixStream::pair().unwrap();
-    let plan = Plan { addresses: addresses(), mtu: 65520, card: None, tcp: vec![], udp: vec![] };
+    let plan = Plan {
+        addresses: addresses(),
+        mtu: 65520,
+        card: None,
+        tcp: vec![],
+        udp: vec![],
+        names: None,
+    };
     let mut server = Server::new(theirs.into(), plan).unwrap();
     let mut question = vec![0, 1, 8, 0, 6, 4, 0, 1];
     question.extend(CARD);
@@ -135,7 +143,14 @@ fn several_guests_are_answered_by_their_addresses() {
 #[test]
 fn one_of_several_guests_has_its_part_only() {
     let (_end, theirs) = UnixStream::pair().unwrap();
-    let plan = Plan { addresses: addresses(), mtu: 65520, card: None, tcp: vec![], udp: vec![] };
+    let plan = Plan {
+        addresses: addresses(),
+        mtu: 65520,
+        card: None,
+        tcp: vec![],
+        udp: vec![],
+        names: None,
+    };
     let mut server = Server::new(theirs.into(), plan).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = SocketAddrV4::new(GATEWAY, listener.local_addr().unwrap().port());

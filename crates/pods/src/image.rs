@@ -10,8 +10,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use api::pod::{Checkpoint, Record};
-use checkpoint::pod::Pod;
+use api::pod::{Checkpoint, Member, Record};
+use checkpoint::pod::{Joined, Pod};
 use checkpoint::{Error, Frozen, Given, Image, Parents, Restarted, Slots, Tracker, Writer};
 use host::processes::identity::descriptor_of;
 use protocol::Streams;
@@ -77,6 +77,7 @@ pub(crate) fn dump(
         is_writable: record.is_writable,
         terminal: write.streams.terminal,
         clocks,
+        joined: record.network.as_ref().and_then(|network| network.member.clone()).map(joined),
     };
     Ok(Dumped { state, pod, files })
 }
@@ -118,6 +119,12 @@ pub(crate) fn restart(pod: &Traced, image: &Image, streams: &Streams) -> Result<
     }
     let given: Given<'_> = ends.iter().map(|(name, end)| (*name, end.as_fd())).collect();
     checkpoint::restart(init.number, image, &given).map_err(|error| told(&error))
+}
+
+/// The place of a pod in its network as an image has it.
+fn joined(member: Member) -> Joined {
+    let Member { network, address, lease, .. } = member;
+    Joined { network: network.to_string(), address, lease }
 }
 
 /// An error for people.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use api::registry::{self, Claim};
-use api::{Ended, Name, Registry, Written, files, log, pod, record, status};
+use api::{Ended, Name, Registry, Written, files, log, networks, pod, record, status};
 use checkpoint::Image;
 use host::processes::identity::open_process;
 use hub::Hub;
@@ -32,6 +32,7 @@ use uplink::Ports;
 
 use crate::image;
 use crate::limits::{KILL_PATIENCE, LOOK};
+use crate::member::{self, Join};
 use crate::names::{self, First, Users};
 use crate::network::{self, Link, Uplink};
 use crate::order;
@@ -75,6 +76,9 @@ pub enum Error {
     /// Its first process has failed.
     #[error("cannot make the pod: {0}")]
     Init(String),
+    /// Its place in a network.
+    #[error(transparent)]
+    Member(#[from] member::Error),
     /// A port that is to lead to it.
     #[error(transparent)]
     Ports(#[from] uplink::Error),
@@ -105,8 +109,20 @@ pub fn run(spec: &PodSpec, child: Option<Child>) -> Result<u8, Error> {
     };
     let registry = Registry::of_pods()?;
     let claim = registry.claim(spec.name.as_ref())?;
+    let place = match place(spec, &registry, &claim.name) {
+        Ok(place) => place,
+        Err(error) => {
+            let _ = registry.discard(claim);
+            return Err(error.into());
+        }
+    };
+    let member = place.as_ref().map(|place| place.member.clone());
+    let network = spec.network.clone().map(|network| pod::Network { member, ..network });
+    let spec = &PodSpec { network, ..spec.clone() };
     let mut kept = Kept::begin(spec, claim)?;
-    let result = keep(spec, image, &mut kept, child, signals);
+    // Its place is in its record: nobody else takes it.
+    let joined = place.map(|place| place.network);
+    let result = keep(spec, (image, joined), &mut kept, child, signals);
     let (ending, result) = Verdict::split(result);
     kept.end(ending);
     if !kept.is_kept() {
@@ -126,17 +142,43 @@ fn open_image(path: &Path, parents: &[PathBuf]) -> Result<Image, Error> {
 /// What a pod is to be that goes on from an image: what the image says is not asked for again, but nothing of the host
 /// is given that the command line does not give.
 fn going_on(spec: &PodSpec, pod: &checkpoint::pod::Pod) -> Result<PodSpec, Error> {
+    let path = || spec.image.clone().unwrap_or_default();
     if pod.root != HOST_ROOT && spec.root.is_none() {
         let why =
             format!("its root was {}; say with --root DIR what it is now", shown::line(&pod.root));
-        return Err(Error::Image { path: spec.image.clone().unwrap_or_default(), why });
+        return Err(Error::Image { path: path(), why });
     }
     Ok(PodSpec {
         args: pod.command.iter().map(OsString::from).collect(),
         hostname: Some(spec.hostname.clone().unwrap_or_else(|| pod.hostname.clone())),
         terminal: pod.terminal.is_some(),
+        join: joining(spec, pod).map_err(|why| Error::Image { path: path(), why })?,
         ..spec.clone()
     })
+}
+
+/// The place in a network that a pod wants which goes on from an image: the one that it had, unless the command line
+/// says something else.
+fn joining(spec: &PodSpec, pod: &checkpoint::pod::Pod) -> Result<Option<Join>, String> {
+    let Some(joined) = &pod.joined else { return Ok(spec.join.clone()) };
+    let had: Name = joined.network.parse().map_err(|_| "its network is wrong".to_owned())?;
+    let wanted = spec.join.as_ref();
+    let network = wanted.and_then(|join| join.network.clone()).unwrap_or_else(|| had.clone());
+    let other = wanted.and_then(|join| join.address);
+    let is_the_same = network == had && other.is_none_or(|other| other == joined.address);
+    let address = other.or_else(|| (network == had).then_some(joined.address));
+    let lease = is_the_same.then(|| joined.lease.clone());
+    Ok(Some(Join { network: Some(network), address, lease }))
+}
+
+/// The place of a pod in its network, if it wants one.
+fn place(
+    spec: &PodSpec,
+    registry: &Registry<pod::Record>,
+    name: &Name,
+) -> Result<Option<member::Place>, member::Error> {
+    let join = spec.join.as_ref().filter(|_| spec.network.is_some());
+    join.map(|join| member::find(registry, name, join, spec.guard.is_some())).transpose()
 }
 
 /// What a pod has in the registry.
@@ -267,7 +309,7 @@ impl GoingOn {
 /// Starts a pod, and runs the session with its command.
 fn keep(
     spec: &PodSpec,
-    image: Option<Image>,
+    (image, joined): (Option<Image>, Option<networks::Network>),
     kept: &mut Kept,
     child: Option<Child>,
     signals: Signals,
@@ -289,7 +331,8 @@ fn keep(
     let clocks = pod.map(|pod| pod.clocks);
     let setup = setup(spec, kept.record().hostname, files, &users);
     let (mut first, line) = start(setup, &users, clocks)?;
-    let (mut uplink, link) = connect(spec, ports, &mut first)?.unzip();
+    let joined = joined.map(|joined| (&kept.claim.name, joined));
+    let (mut uplink, link) = connect(spec, ports, &mut first, joined)?.unzip();
     let has_started = Arc::new(OnceLock::new());
     let (ours, trouble, tracer) = kept.serve(Line::of(line)?, &first, image, spec, link)?;
     let mut link = Channel::new(ours, &order)?.with_trouble(trouble);
@@ -339,7 +382,7 @@ fn setup(spec: &PodSpec, hostname: String, files: Files, users: &Users) -> Setup
         shared: files.shared,
         hidden: files.hidden,
         has_groups: users.has_groups(),
-        network: spec.network.as_ref().map(|_| network::addresses()),
+        network: spec.network.as_ref().map(|it| network::addresses(it.member.as_ref())),
     }
 }
 
@@ -348,13 +391,17 @@ fn connect(
     spec: &PodSpec,
     ports: Option<Ports>,
     first: &mut First,
+    joined: Option<(&Name, networks::Network)>,
 ) -> Result<Option<(Uplink, Link)>, Error> {
-    match (&spec.network, ports, first.peer.take()) {
-        (Some(network), Some(ports), Some(peer)) => {
-            Uplink::start(peer, network, ports).map(Some).map_err(Error::Network)
-        }
-        _ => Ok(None),
+    let (Some(network), Some(ports), Some(peer)) = (&spec.network, ports, first.peer.take()) else {
+        return Ok(None);
+    };
+    let (uplink, mut link) = Uplink::start(peer, network, ports, joined).map_err(Error::Network)?;
+    // Who is made from an image hears nothing before its sockets are there.
+    if spec.image.is_none() {
+        link.attach()?;
     }
+    Ok(Some((uplink, link)))
 }
 
 /// Starts the first process. Where a tool refuses to map ranges of users, there is one user.
@@ -387,7 +434,9 @@ fn finish(first: &mut First, uplink: Option<Uplink>) -> String {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => {}
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK),
+            Ok(None) if Instant::now() < deadline && member::has_other_children() => {
+                std::thread::sleep(LOOK);
+            }
             Ok(None) | Err(_) => return why,
         }
     }

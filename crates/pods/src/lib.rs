@@ -8,7 +8,7 @@
 //!   how much of that is done while they run.
 //! - [`keeper`]: the process that keeps one pod: its entry in the registry, its streams, its end; [`server`]: the
 //!   thread that answers requests.
-//! - [`network`]: the process that is its network.
+//! - [`network`]: the process that is its network; [`member`]: its place in a network of several.
 //!
 //! ```text
 //! biv pod exec ... --HTTP, frames on a Unix socket--> keeper --frames on a socket pair--> init (process 1 of the pod)
@@ -28,7 +28,8 @@
 //! 3. *A process is known by its descriptor* (pidfd), or as an unreaped child; never by a number that may be another's.
 //! 4. *The pod ends with its keeper*, however that ends, and the keeper ends when the pod has: then all of its
 //!    processes have been reaped, and its mounts are gone with them.
-//! 5. *Pods share nothing but the directory that contains their directories* ([`api::registry`]).
+//! 5. *Pods share nothing but the directory that contains their directories* ([`api::registry`]), and the switch of
+//!    their network, if they are in one.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +37,7 @@ mod copying;
 mod image;
 pub mod keeper;
 pub mod limits;
+pub mod member;
 pub mod names;
 pub mod network;
 mod order;

@@ -11,27 +11,41 @@ use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::time::Instant;
 
-use api::pod::Network;
+use api::pod::{Member, Network};
+use api::{Name, networks};
 use host::poll::{PollFlags, wait_for};
 use host::processes::identity::open_process;
 use netlink::Conversation;
 use pod_protocol::PEER_INDEX;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Signal, pidfd_send_signal};
-use uplink::Ports;
+use uplink::{Neighbours, Ports};
 
 use crate::limits::HANG_UP_PATIENCE;
+use crate::member::{self, Port};
 use crate::names::Peer;
 
-/// What a pod is told of its network: what a machine is.
+/// What a pod is told of its network: what a machine is, if it is alone.
 #[must_use]
-pub fn addresses() -> pod_protocol::Network {
-    pod_protocol::Network {
+pub fn addresses(member: Option<&Member>) -> pod_protocol::Network {
+    let alone = pod_protocol::Network {
         card: uplink::CARD,
         address: uplink::GUEST,
         prefix_bits: uplink::PREFIX_BITS,
         gateway: uplink::GATEWAY,
         nameserver: uplink::NAMESERVER,
         mtu: uplink::MTU,
+        gateway_card: None,
+    };
+    let Some(Member { address, subnet, .. }) = member else { return alone };
+    pod_protocol::Network {
+        card: switch::card_of(*address),
+        address: *address,
+        prefix_bits: subnet.bits(),
+        gateway: subnet.gateway(),
+        nameserver: subnet.gateway(),
+        gateway_card: Some(uplink::GATEWAY_CARD),
+        ..alone
     }
 }
 
@@ -44,12 +58,21 @@ pub struct Uplink {
     line: Option<UnixStream>,
 }
 
+/// The ways of a pod that has neighbours: to them, and to the network's process.
+#[derive(Debug)]
+struct Ways {
+    port: Port,
+    line: UnixStream,
+}
+
 /// The other end of a pod's interface.
 #[derive(Debug)]
 pub struct Link {
     requests: Conversation,
     /// The network's process.
     process: OwnedFd,
+    /// The ways of a pod that has neighbours.
+    ways: Option<Ways>,
     /// Somebody has locked it.
     is_locked: bool,
     /// The process has ended.
@@ -62,14 +85,32 @@ impl Uplink {
     /// # Errors
     ///
     /// The host's.
-    pub fn start(peer: Peer, network: &Network, ports: Ports) -> io::Result<(Uplink, Link)> {
+    pub fn start(
+        peer: Peer,
+        network: &Network,
+        ports: Ports,
+        joined: Option<(&Name, networks::Network)>,
+    ) -> io::Result<(Uplink, Link)> {
         let (ours, theirs) = UnixStream::pair()?;
         let theirs = OwnedFd::from(theirs);
-        let child = uplink::start_at_interface(&peer.socket, &theirs, ports, network.reaches_host)?;
+        let flags = SocketFlags::CLOEXEC;
+        let (tells, hears) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let neighbours = network.member.as_ref().map(|member| (neighbours_of(member), &hears));
+        let (socket, reaches_host) = (&peer.socket, network.reaches_host);
+        let child = uplink::start_at_interface(socket, &theirs, ports, reaches_host, neighbours)?;
         let process = open_process(child.id())?;
+        let ways = match (joined, &network.member) {
+            (Some((name, joined)), Some(member)) => {
+                uplink::widen(&peer.neighbours)?;
+                let port = Port::new(name, (joined, member), peer.neighbours, tells);
+                Some(Ways { port, line: ours.try_clone()? })
+            }
+            _ => None,
+        };
         let link = Link {
             requests: peer.requests.into(),
             process: process.try_clone()?,
+            ways,
             is_locked: false,
             is_over: false,
         };
@@ -78,7 +119,10 @@ impl Uplink {
 
     /// Has it end, with what the pod has sent already. Nobody waits for that.
     pub fn hang_up(&mut self) {
-        self.line = None;
+        if let Some(line) = self.line.take() {
+            // Another thread may have it, too.
+            let _ = line.shutdown(std::net::Shutdown::Both);
+        }
     }
 }
 
@@ -96,15 +140,29 @@ impl Drop for Uplink {
 }
 
 impl Link {
-    /// Has frames be lost in both directions.
+    /// Attaches the pod to its network, if it is in one.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// It cannot be.
+    pub fn attach(&mut self) -> Result<(), member::Error> {
+        self.ways.as_mut().map_or(Ok(()), |ways| ways.port.attach())
+    }
+
+    /// Has frames be lost in both directions. If the pod has neighbours, they are held: its interface stays as it is,
+    /// because the kernel would forget the neighbours, and ask for them again only after a second.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, or one of those at the other end does not answer.
     pub fn lock(&mut self) -> io::Result<()> {
-        self.requests.lower(PEER_INDEX)?;
         self.is_locked = true;
-        Ok(())
+        let Some(ways) = &mut self.ways else { return self.requests.lower(PEER_INDEX) };
+        let held = ways.port.hold();
+        if !self.is_over {
+            uplink::pause(&ways.line)?;
+        }
+        held.map_err(io::Error::other)
     }
 
     /// Has them pass again.
@@ -113,11 +171,40 @@ impl Link {
     ///
     /// The kernel's.
     pub fn unlock(&mut self) -> io::Result<()> {
-        if !self.is_over {
-            self.requests.raise(PEER_INDEX)?;
-        }
         self.is_locked = false;
-        Ok(())
+        match &mut self.ways {
+            Some(ways) => {
+                if !self.is_over {
+                    // Whether it has ended is heard of otherwise.
+                    let _ = uplink::resume(&ways.line);
+                }
+                ways.port.release().map_err(io::Error::other)
+            }
+            None if self.is_over => Ok(()),
+            None => self.requests.raise(PEER_INDEX),
+        }
+    }
+
+    /// What can be read when the switch of the pod's network has gone; none when that is known.
+    #[must_use]
+    pub fn watched_switch(&self) -> Option<BorrowedFd<'_>> {
+        self.ways.as_ref().and_then(|ways| ways.port.watched())
+    }
+
+    /// The switch has gone, or has given the pod's place to itself elsewhere: then this one is locked.
+    ///
+    /// # Errors
+    ///
+    /// There is no other switch.
+    pub fn lose_switch(&mut self) -> Result<(), member::Error> {
+        match &mut self.ways {
+            Some(ways) if self.is_locked => {
+                ways.port.lose();
+                Ok(())
+            }
+            Some(ways) => ways.port.attach(),
+            None => Ok(()),
+        }
     }
 
     /// What can be read when the network's process has ended; none when that is known.
@@ -126,14 +213,21 @@ impl Link {
         (!self.is_over).then(|| self.process.as_fd())
     }
 
-    /// The network's process has ended: the pod's interface has no carrier any more.
+    /// The network's process has ended: the pod's interface has no carrier any more, unless there are others to reach.
     pub fn end(&mut self) {
         self.is_over = true;
-        if !self.is_locked {
+        if !self.is_locked && self.ways.is_none() {
             // If the pod has ended before it, there is no interface.
             let _ = self.requests.lower(PEER_INDEX);
         }
     }
+}
+
+/// What the process of its network is told of a pod that has neighbours.
+fn neighbours_of(member: &Member) -> Neighbours {
+    let Member { address, subnet, .. } = member;
+    let (gateway, bits) = (subnet.gateway(), subnet.bits());
+    Neighbours { guest: *address, card: switch::card_of(*address), gateway, bits }
 }
 
 #[cfg(test)]
@@ -196,15 +290,20 @@ mod tests {
             shared: Vec::new(),
             hidden: Vec::new(),
             has_groups: false,
-            network: Some(addresses()),
+            network: Some(addresses(None)),
         };
         // The line is what the pod lives by.
         let users = if rustix::process::geteuid().is_root() { Users::OfRoot } else { Users::One };
         let (mut first, _line) = names::start(&setup, &users, None).unwrap();
-        let Peer { socket, requests } = first.peer.take().unwrap();
+        let Peer { socket, requests, .. } = first.peer.take().unwrap();
         let own = open_process(std::process::id()).unwrap();
-        let mut link =
-            Link { requests: requests.into(), process: own, is_locked: false, is_over: false };
+        let mut link = Link {
+            requests: requests.into(),
+            process: own,
+            ways: None,
+            is_locked: false,
+            is_over: false,
+        };
         assert!(answers(&socket, PATIENCE));
         for _ in 0..3 {
             link.lock().unwrap();

@@ -62,6 +62,7 @@ enum Source {
     Client(usize),
     Hub(hub::Place),
     Network,
+    Switch,
     Tracer,
     Guard,
 }
@@ -98,6 +99,11 @@ impl Server {
             {
                 link.end();
             }
+            if ready.contains(&Source::Switch)
+                && let Some(Err(error)) = self.link.as_mut().map(Link::lose_switch)
+            {
+                tracing::warn!("the pod is cut off: {error}");
+            }
             if ready.contains(&Source::Listener) {
                 connections.accept(&self.listener);
             }
@@ -113,6 +119,9 @@ impl Server {
         }
         if let Some(process) = self.link.as_ref().and_then(Link::watched) {
             poller.register(Source::Network, process, PollFlags::IN);
+        }
+        if let Some(switch) = self.link.as_ref().and_then(Link::watched_switch) {
+            poller.register(Source::Switch, switch, PollFlags::IN);
         }
         for (place, stream, flags) in connections.watched() {
             poller.register(Source::Client(place), stream, flags);
@@ -194,7 +203,8 @@ impl Server {
 
     fn hear_tracer(&mut self, connections: &mut Connections) {
         let Some(outcome) = self.tracer.outcome() else { return };
-        if !self.tracer.is_frozen() {
+        // Who ends while its link is locked is not heard of by others: it may go on elsewhere.
+        if !self.tracer.is_frozen() && !matches!(outcome, Ok(Done::LetGo)) {
             self.set_link(Link::unlock);
         }
         if std::mem::take(&mut self.is_restarting) {

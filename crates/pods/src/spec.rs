@@ -8,6 +8,8 @@ use api::pod::Network;
 use serde::{Deserialize, Serialize};
 use spec::Name;
 
+use crate::member::Join;
+
 /// The longest host name of Linux, in bytes.
 pub const HOSTNAME_MAX_BYTES: usize = 64;
 
@@ -39,6 +41,8 @@ pub struct PodSpec {
     pub remove: bool,
     /// Its network; none: a loopback interface only.
     pub network: Option<Network>,
+    /// The place that it wants among the pods of a network.
+    pub join: Option<Join>,
     /// The image that it is to go on from.
     pub image: Option<PathBuf>,
     /// Where images may be that this one goes on from, besides its directory.

@@ -55,6 +55,8 @@ pub enum Done {
     Frozen,
     /// They go on.
     Thawed,
+    /// They do what they like: the pod ends.
+    LetGo,
     /// All have stopped, and much of their memory is copied.
     Copied,
     /// The image is written.
@@ -199,7 +201,7 @@ impl Tracing {
             Ask::LetGo => {
                 (self.frozen, self.restarted) = (None, None);
                 (self.copying, self.known) = (None, None);
-                Ok(Done::Thawed)
+                Ok(Done::LetGo)
             }
         }
     }

@@ -9,12 +9,15 @@
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::Child;
+use std::time::{Duration, Instant};
 
-use network::{Addresses, Cable, Plan, Server};
+use host::poll::{PollFlags, wait_for};
+use network::{Addresses, Cable, Line, Plan, Server};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use serde::{Deserialize, Serialize};
@@ -39,11 +42,17 @@ pub const MTU: u16 = 65520;
 /// The card's address, where there is no other card.
 pub const CARD: [u8; 6] = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
 
+/// The gateway's card.
+pub const GATEWAY_CARD: [u8; 6] = network::OURS;
+
 /// The port on which names are asked for.
 const DNS: u16 = 53;
 
 /// What is asked of the buffers of a cable's sockets; the host gives what it allows.
 const BUFFER_BYTES: usize = 4 << 20;
+
+/// How long a process may take to pause.
+const PAUSE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why there is no such process.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +81,8 @@ pub fn start(
     Ok(spawn_with(end, &mut helper(KIND, &order)?).map(drop)?)
 }
 
-/// Starts it for a pod, at the packet socket `interface`, until the other end of `line` is closed. It is confined.
+/// Starts it for a pod, at the packet socket `interface`, until the other end of `line` is closed. It is confined. If
+/// the pod has neighbours, they are told over the socket that comes with them: lines with an address and a name.
 ///
 /// # Errors
 ///
@@ -82,15 +92,54 @@ pub fn start_at_interface(
     line: &OwnedFd,
     ports: Ports,
     reaches_host: bool,
+    neighbours: Option<(Neighbours, &OwnedFd)>,
 ) -> io::Result<Child> {
-    sockopt::set_socket_recv_buffer_size(interface, BUFFER_BYTES)?;
+    widen(interface)?;
     let (ports, mut order) = ports.order(interface, reaches_host, true);
     order.line = Some(line.as_raw_fd());
+    order.neighbours = neighbours.map(|(neighbours, _)| neighbours);
+    order.names = neighbours.map(|(_, names)| names.as_raw_fd());
     ports.inherit()?;
-    fcntl_setfd(line, FdFlags::empty())?;
+    let with_it = || [Some(line), neighbours.map(|(_, names)| names)].into_iter().flatten();
+    with_it().try_for_each(|it| fcntl_setfd(it, FdFlags::empty()))?;
     let child = spawn_with(interface, &mut helper(KIND, &order)?);
-    fcntl_setfd(line, FdFlags::CLOEXEC)?;
+    with_it().try_for_each(|it| fcntl_setfd(it, FdFlags::CLOEXEC))?;
     child
+}
+
+/// Has a process that was started for a pod's interface receive and send nothing, from when this returns on.
+///
+/// # Errors
+///
+/// It has ended, or does not answer in time.
+pub fn pause(line: &UnixStream) -> io::Result<()> {
+    (&mut &*line).write_all(&[Line::Pause.byte()])?;
+    let deadline = Instant::now().checked_add(PAUSE_PATIENCE);
+    if wait_for(line, PollFlags::IN, deadline)?.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the network's process does not answer",
+        ));
+    }
+    (&mut &*line).read_exact(&mut [0])
+}
+
+/// Has it do both again.
+///
+/// # Errors
+///
+/// It has ended.
+pub fn resume(line: &UnixStream) -> io::Result<()> {
+    (&mut &*line).write_all(&[Line::Resume.byte()])
+}
+
+/// Has a packet socket receive as much at a time as the host allows.
+///
+/// # Errors
+///
+/// The host's.
+pub fn widen(interface: &OwnedFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_recv_buffer_size(interface, BUFFER_BYTES)?)
 }
 
 /// Starts the same for several guests, whom a router at the cable's other end tells apart, and which none reaches
@@ -106,6 +155,8 @@ pub fn start_for_several(several: Several, messages: File, confine: bool) -> io:
         line: None,
         reaches_host: false,
         several: Some(several),
+        neighbours: None,
+        names: None,
         tcp: vec![],
         udp: vec![],
         confined: confine,
@@ -136,7 +187,17 @@ impl Ports {
             ports.map(|(published, bound)| (bound.as_raw_fd(), published.guest)).collect()
         };
         let (tcp, udp, cable) = (of(false), of(true), cable.as_raw_fd());
-        let order = Serving { cable, line: None, reaches_host, several: None, tcp, udp, confined };
+        let order = Serving {
+            cable,
+            line: None,
+            reaches_host,
+            several: None,
+            neighbours: None,
+            names: None,
+            tcp,
+            udp,
+            confined,
+        };
         (self, order)
     }
 
@@ -183,6 +244,20 @@ pub struct Several {
     pub bits: u8,
 }
 
+/// Those with whom a guest shares its network, whose frames go another way.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Neighbours {
+    /// The guest's address.
+    pub guest: Ipv4Addr,
+    /// Its Ethernet address.
+    pub card: [u8; 6],
+    /// Its gateway, which is its name server as well.
+    pub gateway: Ipv4Addr,
+    /// Bits of the network's prefix.
+    pub bits: u8,
+}
+
 /// What that process is started with: numbers of descriptors that are open.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -195,6 +270,10 @@ pub struct Serving {
     pub reaches_host: bool,
     /// There are several guests.
     pub several: Option<Several>,
+    /// The guest has neighbours.
+    pub neighbours: Option<Neighbours>,
+    /// Where they are told.
+    pub names: Option<i32>,
     /// What listens, and the guest's port to which it leads.
     pub tcp: Vec<(i32, u16)>,
     /// The same of UDP.
@@ -208,7 +287,7 @@ impl Serving {
     #[must_use]
     pub fn passed(&self) -> Vec<i32> {
         let ports = self.tcp.iter().chain(&self.udp).map(|&(number, _)| number);
-        ports.chain([self.cable]).chain(self.line).collect()
+        ports.chain([self.cable]).chain(self.line).chain(self.names).collect()
     }
 }
 
@@ -225,9 +304,11 @@ pub fn serve(serving: &Serving) -> io::Result<()> {
         None => Cable::Stream(cable),
         Some(line) => Cable::Interface { socket: cable, line: take(line)? },
     };
-    let addresses = addresses(serving.reaches_host, serving.several);
-    let card = serving.several.is_none().then_some(CARD);
-    let mut plan = Plan { addresses, mtu: MTU, card, tcp: vec![], udp: vec![] };
+    let addresses = addresses(serving);
+    let card = serving.neighbours.map_or(CARD, |neighbours| neighbours.card);
+    let card = serving.several.is_none().then_some(card);
+    let names = serving.names.map(take).transpose()?;
+    let mut plan = Plan { addresses, mtu: MTU, card, tcp: vec![], udp: vec![], names };
     for &(descriptor, guest) in &serving.tcp {
         plan.tcp.push((take(descriptor)?.into(), guest));
     }
@@ -244,20 +325,23 @@ pub fn serve(serving: &Serving) -> io::Result<()> {
     server.run()
 }
 
-fn addresses(reaches_host: bool, several: Option<Several>) -> Addresses {
+fn addresses(serving: &Serving) -> Addresses {
     // Without one, it is this host (resolv.conf(5)).
     let resolver = resolver().unwrap_or(Ipv4Addr::LOCALHOST);
     let one = Addresses {
         guest: GUEST,
         gateway: GATEWAY,
-        host: reaches_host.then_some(Ipv4Addr::LOCALHOST),
+        host: serving.reaches_host.then_some(Ipv4Addr::LOCALHOST),
         nameserver: NAMESERVER,
         prefix_bits: PREFIX_BITS,
         resolver: Some(SocketAddrV4::new(resolver, DNS)),
     };
-    match several {
-        None => one,
-        Some(Several { gateway, bits }) => Addresses {
+    match (serving.several, serving.neighbours) {
+        (None, None) => one,
+        (None, Some(Neighbours { guest, gateway, bits, .. })) => {
+            Addresses { guest, gateway, nameserver: gateway, prefix_bits: bits, ..one }
+        }
+        (Some(Several { gateway, bits }), _) => Addresses {
             // Nobody: no port leads to one of them.
             guest: Ipv4Addr::UNSPECIFIED,
             gateway,

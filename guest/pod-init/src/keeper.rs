@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// Descriptors that go with one word, at the most.
-const FILES_MAX: usize = 2;
+const FILES_MAX: usize = 3;
 
 /// Sends a word, and descriptors with it, over the line, which is standard input.
 pub fn tell(word: u8, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {

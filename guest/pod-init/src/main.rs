@@ -19,6 +19,7 @@
 #![deny(unsafe_code)]
 
 mod devices;
+mod division;
 mod error;
 mod files;
 mod keeper;

@@ -13,6 +13,7 @@ use netlink::{Conversation, End};
 use pod_protocol::{Network, PEER_INDEX, UPLINK};
 use rustix::thread::UnshareFlags;
 
+use crate::division;
 use crate::error::{Doing, Error};
 use crate::keeper::tell;
 use crate::unshare::unshare;
@@ -36,7 +37,10 @@ const WITHOUT_OUTGOING: libc::c_int = 23;
 /// Makes the pair, from the namespace of the other end, and enters another, the pod's. The keeper gets the sockets.
 pub fn make(network: &Network) -> Result<(), Error> {
     const WHAT: &str = "cannot connect the pod to the network (--net none runs it without)";
-    let socket = packet_socket().doing(WHAT)?;
+    let (gateways, others) = (packet_socket().doing(WHAT)?, packet_socket().doing(WHAT)?);
+    let (for_gateway, for_others) = division::of(network.gateway_card);
+    division::attach(&gateways, &for_gateway).doing(WHAT)?;
+    division::attach(&others, &for_others).doing(WHAT)?;
     let mut outside = Conversation::start().doing(WHAT)?;
     let there = File::open("/proc/self/ns/net").doing(WHAT)?;
     unshare(UnshareFlags::NEWNET).doing(WHAT)?;
@@ -48,8 +52,11 @@ pub fn make(network: &Network) -> Result<(), Error> {
     let _ = inside.keep_from_ipv6(INDEX);
     let _ = outside.keep_from_ipv6(PEER_INDEX);
     outside.raise(PEER_INDEX).doing(WHAT)?;
-    bind(&socket, PEER_INDEX).doing(WHAT)?;
-    tell(UPLINK, &[socket.as_fd(), outside.as_fd()]).map_err(|_| Error::NoKeeper)
+    for socket in [&gateways, &others] {
+        bind(socket, PEER_INDEX).doing(WHAT)?;
+    }
+    let files = [gateways.as_fd(), others.as_fd(), outside.as_fd()];
+    tell(UPLINK, &files).map_err(|_| Error::NoKeeper)
 }
 
 /// Sets up the interfaces of the pod's namespace, whose process 1 this is.

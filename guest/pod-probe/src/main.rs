@@ -7,6 +7,8 @@
 //!   checks each time that it meets nobody else's. It says `calm ROUNDS`.
 //! - `ask tcp ADDRESS`: sends its standard input there, and says what it hears. `ask udp ADDRESS TEXT` likewise.
 //! - `serve PORT`: repeats what it hears at that port, of TCP and UDP; it says `serving` when it does.
+//! - `double PORT`: answers numbers at that port, one a line; `request ADDRESS` asks over one connection
+//!   until its standard input ends, and says `connected`, and how many were answered.
 //! - `carrier`: says whether somebody is at the other end of the pod's interface.
 //! - `measure`: says what calls about names cost here.
 //!
@@ -17,6 +19,7 @@
 mod ipc;
 mod measure;
 mod network;
+mod requests;
 mod sockets;
 mod storm;
 mod tasks;
@@ -43,13 +46,15 @@ fn main() -> ExitCode {
         ["ask", "tcp", address] => network::ask(address),
         ["ask", "udp", address, text] => network::ask_udp(address, text),
         ["serve", port] => network::serve(port),
+        ["double", port] => requests::double(port),
+        ["request", address] => requests::request(address),
         ["carrier"] => network::carrier(),
         ["storm", tag, rounds] => rounds
             .parse()
             .map_err(|_| "no number of rounds".to_owned())
             .and_then(|rounds| storm::storm(tag, rounds)),
         _ => Err("usage: pod-probe hold TAG | storm TAG ROUNDS | measure | ask tcp ADDRESS | \
-                   ask udp ADDRESS TEXT | serve PORT | carrier"
+                   ask udp ADDRESS TEXT | serve PORT | double PORT | request ADDRESS | carrier"
             .to_owned()),
     };
     match outcome {

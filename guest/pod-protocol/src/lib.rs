@@ -5,8 +5,9 @@
 //!
 //! 1. Init has left the host's namespaces, and sends [`UNSHARED`].
 //! 2. The keeper has mapped users and groups of the pod to those of the host, and sends [`MAPPED`].
-//! 3. If the pod is to have a network, init has made its interface, and sends [`UPLINK`] with two descriptors: a packet
-//!    socket at the other end, and a socket for requests about that ([`PEER_INDEX`]).
+//! 3. If the pod is to have a network, init has made its interface, and sends [`UPLINK`] with three descriptors: a
+//!    packet socket at the other end for what is the gateway's, one for what is not, and a socket for requests about
+//!    that end ([`PEER_INDEX`]). Without neighbours, all is the gateway's.
 //! 4. Init has made the pod's root, and sends [`LAYERS`] with a descriptor: the directory with the layers' upper parts,
 //!    which nobody in the pod can reach.
 //! 5. Init gives the pod its other names, becomes its process 1, and greets: from here on both speak the protocol of a
@@ -63,7 +64,7 @@ pub struct Root {
     pub is_host: bool,
 }
 
-/// A network in which a pod is the only guest.
+/// A pod's network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     /// The Ethernet address of the pod's interface.
@@ -78,6 +79,8 @@ pub struct Network {
     pub nameserver: Ipv4Addr,
     /// The greatest packet, in bytes.
     pub mtu: u16,
+    /// The gateway's Ethernet address, if there are others than the gateway in the network.
+    pub gateway_card: Option<[u8; 6]>,
 }
 
 /// What a pod is to be.
@@ -156,6 +159,7 @@ mod tests {
                 gateway: [10, 0, 2, 2].into(),
                 nameserver: [10, 0, 2, 3].into(),
                 mtu: 65520,
+                gateway_card: Some([0x52, 0x55, 10, 0, 2, 2]),
             }),
         }
     }

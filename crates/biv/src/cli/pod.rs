@@ -1,17 +1,20 @@
 //! The command line of `biv pod`: the verbs about pods. Most have the words of those about domains.
 
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use api::pod::Network;
 use clap::{Arg, Args, Subcommand, ValueHint};
 use pods::PodSpec;
+use pods::member::Join;
 use pods::spec::HOSTNAME_MAX_BYTES;
 use spec::{Backend, Name, Net, Published, User};
 
 use super::Format;
 use super::domains as life;
+use super::pod_network::PodNetwork;
 use api::status;
 
 /// Run pods: processes of the host with private names, without a machine.
@@ -60,6 +63,7 @@ pub enum PodAction {
     Checkpoint(Checkpoint),
     Migrate(Migrate),
     Receive(Box<Receive>),
+    Network(PodNetwork),
     /// Freeze pods: stop all their processes, where they are.
     ///
     /// They do nothing until `biv pod thaw`, and do not notice but by the clock.
@@ -155,6 +159,15 @@ pub struct Start {
     #[arg(long, value_name = "NETWORK", default_value = "user", value_parser = parse_net)]
     pub net: PodNet,
 
+    /// Share the network NETWORK with other pods, which reach each other by address and by name; `biv pod network
+    /// create` makes one [default: none, or what the pod was in when its image was written]
+    #[arg(long, value_name = "NETWORK")]
+    pub network: Option<Name>,
+
+    /// Address of the pod in its network [default: a free one, or that of the image]
+    #[arg(long, value_name = "ADDRESS")]
+    pub ip: Option<Ipv4Addr>,
+
     /// Forward a port of the host to the pod: [IP:]HOSTPORT:PODPORT[/udp]. IP is the address to listen at, 127.0.0.1 by
     /// default; 0.0.0.0 listens at all addresses
     #[arg(short, long, value_name = "PORTS")]
@@ -188,12 +201,17 @@ impl Start {
             PodNet::None if !self.publish.is_empty() => {
                 return Err("--publish requires --net user".to_owned());
             }
+            PodNet::None if self.network.is_some() || self.ip.is_some() => {
+                return Err("--network and --ip require --net user".to_owned());
+            }
             PodNet::None => None,
             PodNet::User { reaches_host } => {
                 check_ports(&self.publish)?;
-                Some(Network { reaches_host, publish: self.publish })
+                Some(Network { reaches_host, publish: self.publish, member: None })
             }
         };
+        let is_joining = self.network.is_some() || self.ip.is_some();
+        let join = Join { network: self.network, address: self.ip, lease: None };
         Ok(PodSpec {
             name: self.name,
             args: Vec::new(),
@@ -207,6 +225,7 @@ impl Start {
             detached: self.detach,
             remove: self.rm,
             network,
+            join: is_joining.then_some(join),
             image: None,
             parents: Vec::new(),
             frozen: false,
@@ -388,6 +407,14 @@ pub struct Receive {
     /// Network of the pod, as of `biv pod run`
     #[arg(long, value_name = "NETWORK")]
     pub net: Option<String>,
+
+    /// Network of pods, as of `biv pod restart`
+    #[arg(long, value_name = "NETWORK")]
+    pub network: Option<Name>,
+
+    /// Address of the pod in it, as of `biv pod restart`
+    #[arg(long, value_name = "ADDRESS")]
+    pub ip: Option<Ipv4Addr>,
 
     /// Forward a port of the host to the pod, as of `biv pod run`
     #[arg(short, long, value_name = "PORTS")]

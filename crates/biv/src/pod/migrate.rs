@@ -210,6 +210,8 @@ pub fn fetch(machine: &str, arguments: &Migrate) -> Result<(), Error> {
         root: None,
         rw: false,
         net: None,
+        network: None,
+        ip: None,
         publish: Vec::new(),
         from: "-".to_owned(),
     };
@@ -322,6 +324,12 @@ fn restart(arguments: &Receive, name: &Name, file: &File) -> Result<(), Error> {
     command.args(arguments.rw.then_some("--rw")).args(arguments.rm.then_some("--rm"));
     if let Some(net) = &arguments.net {
         command.args(["--net", net]);
+    }
+    if let Some(network) = &arguments.network {
+        command.args(["--network", network.as_str()]);
+    }
+    if let Some(address) = arguments.ip {
+        command.args(["--ip", &address.to_string()]);
     }
     for ports in &arguments.publish {
         command.args(["--publish", ports]);

@@ -15,6 +15,7 @@ mod checkpoint;
 mod line;
 mod machine;
 mod migrate;
+mod network;
 mod ps;
 
 /// The processes of this program that keep detached pods.
@@ -38,6 +39,9 @@ pub enum Error {
     /// A machine.
     #[error(transparent)]
     Machine(#[from] machine::Error),
+    /// A network.
+    #[error(transparent)]
+    Network(#[from] network::Error),
     /// What is typed makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -74,6 +78,10 @@ pub fn pod(Pod { machine, action }: Pod) -> Result<u8, Error> {
         }
         PodAction::Receive(arguments) => {
             migrate::receive(&arguments)?;
+            Ok(())
+        }
+        PodAction::Network(arguments) => {
+            network::network(arguments.action)?;
             Ok(())
         }
         PodAction::Freeze(arguments) => checkpoint::freeze(&arguments.names),

@@ -1,7 +1,9 @@
 //! `biv pod ps`.
 
+use std::net::Ipv4Addr;
+
 use api::Entry;
-use api::pod::Record;
+use api::pod::{Network, Record};
 use serde::Serialize;
 
 use crate::cli::domains::Ps;
@@ -22,6 +24,9 @@ struct Row {
     root: String,
     /// Ports of the host that lead to it.
     publish: Vec<String>,
+    /// The network that it shares, and its address there.
+    network: Option<String>,
+    address: Option<Ipv4Addr>,
     detached: bool,
     command: Vec<String>,
 }
@@ -34,7 +39,7 @@ pub fn ps(arguments: &Ps) -> Result<(), Error> {
 fn row(entry: &Entry<Record>) -> Option<Row> {
     let Record { name, pid, created, root, network, detached, command, ending, .. } =
         entry.record.clone()?;
-    let publish = network.map(|network| network.publish).unwrap_or_default();
+    let Network { publish, member, .. } = network.unwrap_or_default();
     Some(Row {
         name: name.to_string(),
         state: state_of(entry),
@@ -44,6 +49,8 @@ fn row(entry: &Entry<Record>) -> Option<Row> {
         created,
         root,
         publish: publish.iter().map(ToString::to_string).collect(),
+        network: member.as_ref().map(|member| member.network.to_string()),
+        address: member.map(|member| member.address),
         detached,
         command,
     })

@@ -7,6 +7,8 @@ use crate::state::State;
 
 /// Bytes of a host name, at the most (the kernel's limit).
 const MAX_HOSTNAME_BYTES: usize = 64;
+/// Bytes of the name of a network, and of a lease.
+const MAX_JOINED_BYTES: usize = 64;
 /// Words of a command, at the most.
 const MAX_WORDS: usize = 65_536;
 /// Bytes of a path.
@@ -26,6 +28,10 @@ pub(crate) fn check(pod: &Pod, state: &State) -> Result<(), Error> {
     require(pod.command.len() <= MAX_WORDS, "its command is too long")?;
     require(pod.root.len() <= MAX_PATH_BYTES, "the path of its root is too long")?;
     require(pod.clocks.iter().all(|clock| *clock < MAX_CLOCK), "its clocks are wrong")?;
+    let is_word =
+        |text: &str| (1..=MAX_JOINED_BYTES).contains(&text.len()) && text.chars().all(is_letter);
+    let is_joined = |it: &crate::pod::Joined| is_word(&it.network) && is_word(&it.lease);
+    require(pod.joined.as_ref().is_none_or(is_joined), "its network is wrong")?;
     let leads = |process: &&crate::state::Process| process.pid == pod.first;
     let first = state.processes.iter().find(leads);
     let lives = first.is_some_and(|first| first.ended.is_none() && first.parent == 0);
@@ -37,6 +43,7 @@ pub(crate) fn check(pod: &Pod, state: &State) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::Joined;
 
     #[test]
     fn a_pod_needs_its_first_command() {
@@ -48,11 +55,14 @@ mod tests {
             is_writable: false,
             terminal: None,
             clocks: [1, 2],
+            joined: None,
         };
         let nothing = State::default();
         let why = |pod: &Pod| check(pod, &nothing).unwrap_err().to_string();
         assert!(why(&pod).contains("its first command is missing"));
         assert!(why(&Pod { hostname: "a\n".to_owned(), ..pod.clone() }).contains("host name"));
+        let joined = Joined { network: "a\n".into(), address: [1; 4].into(), lease: "1".into() };
+        assert!(why(&Pod { joined: Some(joined), ..pod.clone() }).contains("network"));
         assert!(why(&Pod { clocks: [1, u64::MAX], ..pod }).contains("clocks"));
     }
 }

@@ -69,8 +69,10 @@ pub struct First {
 /// The other end of a pod's interface.
 #[derive(Debug)]
 pub struct Peer {
-    /// A packet socket.
+    /// A packet socket, for what is the gateway's.
     pub socket: OwnedFd,
+    /// Another, for what is its neighbours'.
+    pub neighbours: OwnedFd,
     /// A socket for requests about it (rtnetlink(7)).
     pub requests: OwnedFd,
 }
@@ -185,8 +187,8 @@ fn speaks(line: &UnixStream) -> bool {
 
 /// The other end of the pod's interface, which the first process makes and sends, in time.
 fn peer(line: &UnixStream) -> Option<Peer> {
-    let [socket, requests] = told(line, UPLINK)?;
-    Some(Peer { socket, requests })
+    let [socket, neighbours, requests] = told(line, UPLINK)?;
+    Some(Peer { socket, neighbours, requests })
 }
 
 /// A file in memory that nobody can change any more.

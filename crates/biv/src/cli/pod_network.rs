@@ -1,0 +1,51 @@
+//! The command line of `biv pod network`: networks that pods share.
+
+use api::networks::Subnet;
+use clap::{Args, Subcommand};
+use spec::Name;
+
+use super::Format;
+
+/// Manage networks of pods.
+///
+/// The pods of a network (`biv pod run --network`) reach each other by address and by name. It is yours alone, and
+/// there until it is removed, or the host starts again.
+#[derive(Debug, Args)]
+pub struct PodNetwork {
+    /// What
+    #[command(subcommand)]
+    pub action: NetworkAction,
+}
+
+/// What is done with networks.
+#[derive(Debug, Subcommand)]
+pub enum NetworkAction {
+    /// Create a network, and print its name
+    Create {
+        /// Addresses of the network, such as 10.89.1.0/24 [default: the first of 10.89.1.0/24, 10.89.2.0/24 ... that no
+        /// network has]
+        #[arg(long, value_name = "SUBNET")]
+        subnet: Option<Subnet>,
+
+        /// Name of the network
+        name: Name,
+    },
+    /// List networks
+    Ls {
+        /// Format of the list
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Display networks and their pods as JSON
+    Inspect {
+        /// Names of the networks
+        #[arg(required = true, value_name = "NETWORK")]
+        names: Vec<String>,
+    },
+    /// Remove networks in which no pod lives
+    Rm {
+        /// Names of the networks
+        #[arg(required = true, value_name = "NETWORK")]
+        names: Vec<String>,
+    },
+}

@@ -1,0 +1,43 @@
+//! The switch between the pods of one network: a process of this program, which passes frames from one pod to another.
+//!
+//! Each pod is a port: a packet socket (packet(7)) at the other end of the pod's interface, which the pod's keeper
+//! sends over the switch's control socket ([`Client`]). The kernel gives that socket only what is not for the gateway,
+//! and the gateway is another process for each pod. Which frames go where, and who may send what, is decided by
+//! [`router`].
+//!
+//! What it is not: a way out of the network, and a place where anything is kept. It may be killed at any time: whoever
+//! notices starts another, and all keepers attach their pods again.
+//!
+//! What rules it:
+//!
+//! 1. *A pod says nothing about itself.* Its addresses are what its keeper says; it sends from these only.
+//! 2. *A port lasts as long as its keeper's connection*, and the switch as long as there is one.
+//! 3. *Whoever is away is silent.* What comes for a pod that is being written down, or that is moving, is held for a
+//!    while, up to a limit, and then lost. Nobody answers for it. If it comes back with the same lease elsewhere, it
+//!    gets what was held.
+//! 4. *Nothing waits for a pod.* What a pod does not take is lost, as on a wire.
+
+#![forbid(unsafe_code)]
+
+mod client;
+pub mod limits;
+mod port;
+mod server;
+mod start;
+mod wire;
+
+use std::net::Ipv4Addr;
+
+pub use client::{Client, Error};
+pub use server::Server;
+pub use start::{KIND, Serving, listen_at, serve, start};
+pub use wire::Attach;
+
+/// The Ethernet address of the pod that has this address: so no two pods of a network have the same, and a pod that
+/// comes back is known by what others have noted of it.
+#[must_use]
+pub fn card_of(address: Ipv4Addr) -> [u8; 6] {
+    // One of those that anybody may use, and nobody's who is not a pod.
+    let [a, b, c, d] = address.octets();
+    [0x52, 0x56, a, b, c, d]
+}

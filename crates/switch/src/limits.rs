@@ -1,0 +1,49 @@
+//! Every limit of this crate in one place.
+
+use std::time::Duration;
+
+/// The header before each frame (virtio, `struct virtio_net_hdr`). It is the kernel's: it goes on as it came.
+pub const HEADER_BYTES: usize = 10;
+
+/// The longest frame, with its header of virtio; and one byte by which a longer one is noticed.
+pub const FRAME_BYTES: usize = router::limits::FRAME_BYTES as usize + HEADER_BYTES + 1;
+
+/// Pods of a network at the same time.
+pub const PORTS_MAX: usize = 512;
+
+/// Connections to the control socket at the same time: one for each pod, and some that are new.
+pub const CLIENTS_MAX: usize = PORTS_MAX + 16;
+
+/// Bytes of a request.
+pub const REQUEST_BYTES: usize = 4096;
+
+/// Bytes of a pod's name, and of its lease.
+pub const NAME_BYTES: usize = 64;
+
+/// Descriptors that come with a request.
+pub const FILES_MAX: usize = 2;
+
+/// Bytes that are held for a pod that is away, and for all of them together.
+pub const HELD_BYTES: usize = 1 << 20;
+/// See [`HELD_BYTES`].
+pub const ALL_HELD_BYTES: usize = 32 << 20;
+
+/// What a frame costs that is held, besides its bytes.
+pub const HELD_COST_BYTES: usize = 256;
+
+/// How long a frame is held.
+pub const HOLD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Turns between two looks at who else has something to send.
+pub const TURNS_AT_ONCE: u32 = 8;
+
+/// How long a switch waits for the first pod, and for another after the last has gone.
+pub const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
+/// See [`FIRST_TIMEOUT`].
+pub const LONELY_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How long a keeper waits for an answer.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Connections to the control socket that wait to be accepted.
+pub const BACKLOG: i32 = 64;
