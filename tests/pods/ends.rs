@@ -55,10 +55,15 @@ enum Whom {
     Init,
     /// The process of its network.
     Network,
+    /// The switch of the network that it shares.
+    Switch,
 }
 
 const EVERYBODY: [Whom; 6] =
     [Whom::Front, Whom::Waiting, Whom::Keeper, Whom::Outer, Whom::Init, Whom::Network];
+
+/// Those who are killed of a pod that shares a network.
+const NEIGHBOURS: [Whom; 4] = [Whom::Keeper, Whom::Outer, Whom::Network, Whom::Switch];
 
 fn kill_everybody() {
     adopt_orphans();
@@ -78,6 +83,13 @@ fn kill_everybody() {
             check_nothing_is_left(&place, &format!("{how:?} {whom:?} after {moment} us"));
         }
     }
+    place.says(&["network", "create", "one"]);
+    let run: [&[&str]; 2] = [&["run", "--network", "one"], &["--", "sh", "-c", SCRIPT]];
+    for (moment, whom) in MOMENTS.iter().flat_map(|it| NEIGHBOURS.map(|whom| (*it, whom))) {
+        kill_one(&place, run, whom, Duration::from_micros(moment));
+        check_nothing_is_left(&place, &format!("with neighbours, {whom:?} after {moment} us"));
+    }
+    place.says(&["network", "rm", "one"]);
     for moment in MOMENTS {
         kill_while_it_is_written(&place, Duration::from_micros(moment));
         check_nothing_is_left(&place, &format!("written, after {moment} us"));
@@ -122,7 +134,7 @@ fn kill_while_it_is_written(place: &Place, moment: Duration) {
 /// Starts a pod, by a verb and what follows its options, and kills one of those that are there.
 fn kill_one(place: &Place, [verb, rest]: [&[&str]; 2], whom: Whom, moment: Duration) {
     let detached: &[&str] = match whom {
-        Whom::Front | Whom::Outer | Whom::Init | Whom::Network => &[],
+        Whom::Front | Whom::Outer | Whom::Init | Whom::Network | Whom::Switch => &[],
         Whom::Waiting | Whom::Keeper => &["-d"],
     };
     let arguments = [verb, detached, rest].concat();
@@ -135,6 +147,7 @@ fn kill_one(place: &Place, [verb, rest]: [&[&str]; 2], whom: Whom, moment: Durat
     }
     // `timeout` runs biv.
     let all = descendants_of(child.id());
+    let called = |process: &&u32, wanted| stat(**process).is_some_and(|it| it.name == wanted);
     let named = |process: &&u32, wanted: &str| {
         let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).next() == Some(wanted.as_bytes())
@@ -150,14 +163,13 @@ fn kill_one(place: &Place, [verb, rest]: [&[&str]; 2], whom: Whom, moment: Durat
         Whom::Keeper => keepers().next(),
         Whom::Outer => descendants().iter().find(|it| named(it, "biv-pod")).copied(),
         Whom::Init => descendants().iter().find(|it| named(it, "biv-pod-init")).copied(),
-        Whom::Network => descendants()
-            .into_iter()
-            .find(|it| stat(*it).is_some_and(|stat| stat.name == "biv network")),
+        Whom::Network => descendants().iter().find(|it| called(it, "biv network")).copied(),
+        Whom::Switch => descendants().iter().find(|it| called(it, "biv switch")).copied(),
     };
     // Who is not there yet, or no more, cannot be killed.
     let victim = victim.and_then(|victim| Pid::from_raw(victim.cast_signed()));
     let was_killed = victim.is_some_and(|victim| kill_process(victim, Signal::KILL).is_ok());
-    if matches!(whom, Whom::Waiting | Whom::Network) || !was_killed {
+    if matches!(whom, Whom::Waiting | Whom::Network | Whom::Switch) || !was_killed {
         // The pod may go on without it; it is ended with its keeper.
         std::thread::sleep(Duration::from_millis(60));
         let rest = descendants().into_iter().filter_map(|it| Pid::from_raw(it.cast_signed()));
