@@ -303,6 +303,7 @@ pub const EXAMPLES: &[Example] = &[
         lines: &[("biv pod ps", Shows("there"))],
         ..PLAIN
     },
+    Example { document: "docs/pods.md", begins: "biv pod run -d --name web --net none", ..PLAIN },
     Example {
         document: "docs/pods.md",
         begins: "biv run -d --name m",

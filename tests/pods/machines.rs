@@ -76,6 +76,45 @@ fn a_machine_has_pods_of_its_own() {
     assert!(complaint.contains("nowhere"), "{complaint}");
 }
 
+/// The machine's kernel is another one than the host's, as a rule.
+#[test]
+fn a_pod_moves_into_a_machine_and_out_of_it() {
+    let Some(place) = Place::new() else { return };
+    let machine = Machine::new(place);
+    // Each line says the time, which programs ask the kernel's vDSO for.
+    let script = "n=0; while :; do n=$((n+1)); echo $n $(date +%s) $(uname -r); sleep 0.05; done";
+    machine.says(&["run", "-d", "--net", "none", "--name", "web", "--", "sh", "-c", script]);
+    let log = |is_inside: bool| {
+        let place: &[&str] = if is_inside { &["pod", "--in", "m"] } else { &["pod"] };
+        text(&machine.user.output(&[place, &["logs", "web"]].concat()).stdout)
+    };
+    let [host, guest] = [&["pod", "run", "--", "uname", "-r"][..], &["exec", "m", "uname", "-r"]]
+        .map(|words| machine.user.says(words).trim().to_owned());
+    let (mut last, mut time) = (0, 0);
+    for is_inside in [false, true, false, true] {
+        if is_inside {
+            machine.says(&["migrate", "web", "machine:m"]);
+            machine.says(&["wait", "web"]);
+            machine.says(&["rm", "web"]);
+        } else if last > 0 {
+            machine.pod(&["migrate", "web", "here"]);
+            machine.pod(&["wait", "web"]);
+            machine.pod(&["rm", "web"]);
+        }
+        wait_for("it counts", || log(is_inside).lines().count() > 4);
+        // What was being written when it moved belongs to the place before.
+        for line in log(is_inside).lines().skip(1) {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [number, now] = [0, 1].map(|index| words[index].parse::<u64>().expect("a number"));
+            assert!(number > last && now >= time, "{line} after {last} {time}");
+            let kernel = if is_inside { &guest } else { &host };
+            assert_eq!((words.len(), words[2]), (3, kernel.as_str()), "{line}");
+            (last, time) = (number, now);
+        }
+    }
+    machine.pod(&["rm", "-f", "web"]);
+}
+
 #[test]
 fn a_pod_of_a_machine_goes_on_from_its_image() {
     let Some(place) = Place::new() else { return };

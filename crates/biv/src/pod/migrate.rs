@@ -47,6 +47,8 @@ use crate::{life, print};
 
 /// What a sender begins with.
 const GREETING: &str = "BIVMOVE 2 ";
+/// What a machine is told, whose kernel has no network for pods.
+const RECEIVE_IN_MACHINE: [&str; 4] = ["receive", "--net", "none", "-"];
 /// The destination of a pod in a machine that is to be on the host.
 pub const HERE: &str = "here";
 
@@ -79,6 +81,9 @@ pub enum Error {
     /// The other side says no.
     #[error("the other side cannot have the pod: {0}")]
     Refused(String),
+    /// The pod that has come cannot be made.
+    #[error("{0}")]
+    Restart(String),
     /// It does not speak as it should.
     #[error("the other side has gone, or is no `biv pod` of this version")]
     Gone,
@@ -187,7 +192,7 @@ fn connect(to: &str) -> Result<Line, Error> {
         return Ok(Line::standard());
     }
     if let Some(machine) = to.strip_prefix("machine:").filter(|machine| !machine.is_empty()) {
-        return Line::carried(machine::carrier(machine, &["receive", "-"])?).map_err(failed);
+        return Line::carried(machine::carrier(machine, &RECEIVE_IN_MACHINE)?).map_err(failed);
     }
     let no_place =
         || Error::Place(to.to_owned(), "destination: unix:PATH, ssh:HOST, machine:DOMAIN or -");
@@ -342,7 +347,7 @@ fn restart(arguments: &Receive, name: &Name, file: &File) -> Result<(), Error> {
         false => {
             let said = String::from_utf8_lossy(&output.stderr);
             let why = said.lines().last().unwrap_or("biv pod restart failed");
-            Err(Error::Refused(why.trim_start_matches("biv: ").to_owned()))
+            Err(Error::Restart(why.trim_start_matches("biv: ").to_owned()))
         }
     }
 }

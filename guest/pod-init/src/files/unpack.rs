@@ -19,6 +19,7 @@ use tar::{Archive, Entry, EntryType};
 
 use super::{OPAQUE, WHITEOUT};
 use crate::error::{Doing, Error};
+use crate::resolver;
 
 /// The longest path in an archive.
 const PATH_MAX_BYTES: usize = 4096;
@@ -80,7 +81,11 @@ impl Unpacking {
                 Ok(())
             }
             EntryType::Regular => {
-                remove(&directory, name)?;
+                match remove(&directory, name) {
+                    // Who knows names is decided here, where the host's file is mounted in that place.
+                    Err(Errno::BUSY) if path == Path::new(resolver::PLACE) => return Ok(()),
+                    other => other?,
+                }
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
                 let file = openat(&directory, name, flags, Mode::from_raw_mode(0o600))?;
                 let mut file = File::from(file);
@@ -132,13 +137,21 @@ impl Unpacking {
     }
 
     /// Sets what was left for the end, the innermost first.
+    ///
+    /// A directory that may not be changed is the host's: where the pod was, it had its own in that place, because
+    /// something was mounted there or it could not be read. Nothing of the pod's is lost by that: in such a directory
+    /// nothing could have been made before.
     fn settle(&self) -> Result<(), Error> {
         for (path, status) in self.directories.iter().rev() {
             let what = || format!("cannot make {}", path.display());
             match self.open(path) {
-                Ok(directory) => status.set(&directory).doing(what())?,
+                Ok(directory) => match status.set(&directory) {
+                    Err(Errno::PERM) => {}
+                    other => other.doing(what())?,
+                },
                 // A later one has taken its place.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(Errno::ACCESS) => {}
                 Err(error) => return Err(error).doing(what()),
             }
         }
