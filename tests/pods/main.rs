@@ -17,3 +17,4 @@ mod network;
 mod place;
 mod storms;
 mod terminal;
+mod trunks;

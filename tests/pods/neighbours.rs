@@ -15,21 +15,21 @@ use crate::moves::receive;
 use crate::place::{Place, end_of};
 
 /// A place with a network.
-fn place_with(network: &str) -> Option<Place> {
+pub fn place_with(network: &str) -> Option<Place> {
     let place = Place::new()?;
     assert_eq!(place.says(&["network", "create", network]), format!("{network}\n"));
     Some(place)
 }
 
 /// A pod of the network that sleeps, with the probe.
-fn sleeper(place: &Place, name: &str, options: &[&str]) {
+pub fn sleeper(place: &Place, name: &str, options: &[&str]) {
     let run = [&["run", "-d", "--name", name], options, &["--", "sleep", "1000"]].concat();
     assert_eq!(place.says(&run), format!("{name}\n"));
     place.give_probe(name);
 }
 
 /// A pod whose command answers requests at port 80.
-fn server(place: &Place, name: &str, options: &[&str]) {
+pub fn server(place: &Place, name: &str, options: &[&str]) {
     let script = "until [ -e /tmp/go ]; do sleep 0.02; done; exec /tmp/pod-probe double 80";
     let run = [&["run", "-d", "--name", name], options, &["--", "sh", "-c", script]].concat();
     assert_eq!(place.says(&run), format!("{name}\n"));
@@ -44,12 +44,12 @@ fn member(place: &Place, name: &str) -> Value {
     inspected[0]["record"]["network"]["member"].clone()
 }
 
-fn address(place: &Place, name: &str) -> String {
+pub fn address(place: &Place, name: &str) -> String {
     member(place, name)["address"].as_str().expect("it is in a network").to_owned()
 }
 
 /// A client in the pod `from`, which is at work.
-fn client(place: &Place, from: &str, to: &str) -> Client {
+pub fn client(place: &Place, from: &str, to: &str) -> Client {
     let ask = ["exec", "-i", from, "/tmp/pod-probe", "request", to];
     let mut command = place.command(&ask);
     let mut child = start_piped(&mut command);
@@ -60,7 +60,7 @@ fn client(place: &Place, from: &str, to: &str) -> Client {
 }
 
 /// A client of a server.
-struct Client {
+pub struct Client {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
 }
@@ -68,7 +68,7 @@ struct Client {
 impl Client {
     /// That all was answered, up to now.
     #[track_caller]
-    fn check(mut self) {
+    pub fn check(mut self) {
         drop(self.child.stdin.take());
         let last = self.lines.next().map(|line| line.expect("text"));
         let output = end_of(self.child);

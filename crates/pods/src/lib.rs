@@ -8,7 +8,8 @@
 //!   how much of that is done while they run.
 //! - [`keeper`]: the process that keeps one pod: its entry in the registry, its streams, its end; [`server`]: the
 //!   thread that answers requests.
-//! - [`network`]: the process that is its network; [`member`]: its place in a network of several.
+//! - [`network`]: the process that is its network; [`member`]: its place in a network of several;
+//!   [`trunk`]: such a network on two hosts.
 //!
 //! ```text
 //! biv pod exec ... --HTTP, frames on a Unix socket--> keeper --frames on a socket pair--> init (process 1 of the pod)
@@ -46,6 +47,7 @@ mod root;
 pub mod server;
 pub mod spec;
 mod tracer;
+pub mod trunk;
 
 pub use checkpoint::{STREAM_OFFSET, from_stream};
 pub use keeper::{Error, run};

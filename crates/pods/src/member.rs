@@ -182,42 +182,9 @@ impl Port {
     /// It cannot be started, or does not want the pod.
     pub fn attach(&mut self) -> Result<(), Error> {
         self.client = None;
-        let failed = |error| Error::Switch(self.network.description.name.clone(), error);
-        let client = match self.try_attach() {
-            Err(error) if has_gone(&error) => {
-                let _alone = self.network.lock()?;
-                let mut tried = self.try_attach();
-                for _ in 0..STARTS {
-                    if tried.as_ref().err().is_none_or(|error| !has_gone(error)) {
-                        break;
-                    }
-                    self.start().map_err(|error| failed(error.into()))?;
-                    tried = self.try_attach();
-                }
-                tried
-            }
-            other => other,
-        };
-        self.client = Some(client.map_err(failed)?);
-        Ok(())
-    }
-
-    fn try_attach(&self) -> Result<Client, switch::Error> {
-        let client = Client::connect(&self.network.control())?;
-        client.attach(&self.pod, &self.frames, &self.names)?;
-        Ok(client)
-    }
-
-    /// Starts the switch. To be called with the network's lock.
-    fn start(&self) -> io::Result<()> {
-        self.network.remove_control()?;
-        let control = switch::listen_at(&self.network.control())?;
-        let subnet = self.network.description.subnet;
-        let messages = self.network.messages()?;
-        let mut started = SWITCHES.lock().unpoisoned();
-        // Those that have ended.
-        started.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
-        started.push(switch::start(&control, subnet.gateway(), subnet.bits(), messages)?);
+        self.client = Some(connect(&self.network, |client| {
+            client.attach(&self.pod, &self.frames, &self.names)
+        })?);
         Ok(())
     }
 
@@ -260,8 +227,51 @@ impl Port {
     }
 }
 
+/// A connection to a network's switch, which is started if there is none, with what is said first.
+///
+/// # Errors
+///
+/// It cannot be started, or does not want what is said.
+pub(crate) fn connect(
+    network: &Network,
+    say: impl Fn(&Client) -> Result<(), switch::Error>,
+) -> Result<Client, Error> {
+    let failed = |error| Error::Switch(network.description.name.clone(), error);
+    let attempt = || {
+        let client = Client::connect(&network.control())?;
+        say(&client)?;
+        Ok(client)
+    };
+    let mut tried = attempt();
+    if tried.as_ref().err().is_some_and(has_gone) {
+        let _alone = network.lock()?;
+        tried = attempt();
+        for _ in 0..STARTS {
+            if tried.as_ref().err().is_none_or(|error| !has_gone(error)) {
+                break;
+            }
+            start(network).map_err(|error| failed(error.into()))?;
+            tried = attempt();
+        }
+    }
+    tried.map_err(failed)
+}
+
+/// Starts a network's switch. To be called with the network's lock.
+fn start(network: &Network) -> io::Result<()> {
+    network.remove_control()?;
+    let control = switch::listen_at(&network.control())?;
+    let subnet = network.description.subnet;
+    let messages = network.messages()?;
+    let mut started = SWITCHES.lock().unpoisoned();
+    // Those that have ended.
+    started.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+    started.push(switch::start(&control, subnet.gateway(), subnet.bits(), messages)?);
+    Ok(())
+}
+
 /// Whether there is no switch any more: one that only does not answer is not replaced.
-fn has_gone(error: &switch::Error) -> bool {
+pub(crate) fn has_gone(error: &switch::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
     let kinds = [BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof];
     matches!(error, switch::Error::Io(error) if kinds.contains(&error.kind()))

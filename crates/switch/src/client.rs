@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use host::poll::{PollFlags, wait_for};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
 };
@@ -57,13 +58,39 @@ impl Client {
         self.ask(&Request::Attach(pod.clone()), &[frames.as_fd(), names.as_fd()])
     }
 
+    /// Joins another switch, with a socket for frames and one over which the pods that are here are told
+    /// ([`pods_of`]).
+    ///
+    /// # Errors
+    ///
+    /// The switch is joined to one already, or has gone.
+    pub fn join(&self, frames: &OwnedFd, names: &OwnedFd) -> Result<(), Error> {
+        self.ask(&Request::Join, &[frames.as_fd(), names.as_fd()])
+    }
+
+    /// Says who is at the other switch now.
+    ///
+    /// # Errors
+    ///
+    /// Somebody has the address of a pod that is here, or the switch has gone.
+    pub fn tell_beyond(&self, pods: &[Attach]) -> Result<(), Error> {
+        self.ask(&Request::Beyond(pods.to_vec()), &[])
+    }
+
+    /// Whether the switch has gone. An answer that waits says that it has not.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        !matches!(recv(&self.0, &mut [0; 1][..], flags), Ok((1.., _)) | Err(Errno::AGAIN))
+    }
+
     fn ask(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<(), Error> {
         self.say(request, files)?;
         let deadline = Instant::now().checked_add(ANSWER_TIMEOUT);
         if wait_for(&self.0, PollFlags::IN, deadline)?.is_empty() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer").into());
         }
-        let mut answer = [0; REQUEST_BYTES];
+        let mut answer = vec![0; REQUEST_BYTES];
         let (count, _) =
             recv(&self.0, &mut answer[..], RecvFlags::empty()).map_err(io::Error::from)?;
         if count == 0 {
@@ -97,4 +124,13 @@ impl Client {
     fn say(&self, request: &Request, files: &[BorrowedFd<'_>]) -> io::Result<()> {
         host::rights::send(&self.0, &serde_json::to_vec(request)?, files)
     }
+}
+
+/// The pods that a switch tells of, over the socket of [`Client::join`].
+///
+/// # Errors
+///
+/// It is no such word.
+pub fn pods_of(word: &[u8]) -> io::Result<Vec<Attach>> {
+    Ok(serde_json::from_slice(word)?)
 }

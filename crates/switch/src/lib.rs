@@ -5,6 +5,9 @@
 //! and the gateway is another process for each pod. Which frames go where, and who may send what, is decided by
 //! [`router`].
 //!
+//! Two switches of one network, on two hosts, can be joined: what is for nobody here goes to the other. Whoever carries
+//! the frames between them, `biv pod network join`, is one more port.
+//!
 //! What it is not: a way out of the network, and a place where anything is kept. It may be killed at any time: whoever
 //! notices starts another, and all keepers attach their pods again.
 //!
@@ -16,6 +19,8 @@
 //!    while, up to a limit, and then lost. Nobody answers for it. If it comes back with the same lease elsewhere, it
 //!    gets what was held.
 //! 4. *Nothing waits for a pod.* What a pod does not take is lost, as on a wire.
+//! 5. *Nobody there is somebody here.* What comes from the other switch with an address of a pod of this one is
+//!    dropped.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +33,7 @@ mod wire;
 
 use std::net::Ipv4Addr;
 
-pub use client::{Client, Error};
+pub use client::{Client, Error, pods_of};
 pub use server::Server;
 pub use start::{KIND, Serving, listen_at, serve, start};
 pub use wire::Attach;

@@ -14,8 +14,8 @@ pub const PORTS_MAX: usize = 512;
 /// Connections to the control socket at the same time: one for each pod, and some that are new.
 pub const CLIENTS_MAX: usize = PORTS_MAX + 16;
 
-/// Bytes of a request.
-pub const REQUEST_BYTES: usize = 4096;
+/// Bytes of a request: as many pods of another host as a network may have, with the longest names.
+pub const REQUEST_BYTES: usize = 128 << 10;
 
 /// Bytes of a pod's name, and of its lease.
 pub const NAME_BYTES: usize = 64;

@@ -152,15 +152,21 @@ impl Port {
         !self.earlier.is_empty()
     }
 
+    /// What is held and not too old.
+    pub fn held(self) -> impl Iterator<Item = Box<[u8]>> {
+        let held = self.held.unwrap_or_default().frames.into_iter();
+        held.filter(|(came, _)| came.elapsed() < HOLD_TIMEOUT).map(|(_, frame)| frame)
+    }
+
     /// Bytes that are held.
     pub fn held_bytes(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.bytes)
     }
 
     /// Tells whoever answers its questions about names.
-    pub fn tell_names(&self, names: &str) {
+    pub fn tell_names(&self, names: &[u8]) {
         // Whoever does not listen is told the next time.
-        let _ = send(&self.names, names.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        let _ = send(&self.names, names, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 

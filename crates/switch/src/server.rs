@@ -29,6 +29,8 @@ pub struct Server {
     owner: Uid,
     router: Router,
     ports: BTreeMap<PortId, Port>,
+    /// The pods of the switch that this one is joined to.
+    beyond: Vec<Attach>,
     /// Those who are connected, by their numbers.
     clients: BTreeMap<u64, OwnedFd>,
     next_client: u64,
@@ -75,6 +77,7 @@ impl Server {
             owner: geteuid(),
             router: Router::new(),
             ports: BTreeMap::new(),
+            beyond: Vec::new(),
             clients: BTreeMap::new(),
             next_client: 0,
             gateway,
@@ -214,6 +217,12 @@ impl Server {
             Word::Request(Request::Attach(attach), files) => {
                 self.attach(number, attach, files).map_or_else(Reply::Refused, |()| Reply::Done)
             }
+            Word::Request(Request::Join, files) => {
+                self.join(number, files).map_or_else(Reply::Refused, |()| Reply::Done)
+            }
+            Word::Request(Request::Beyond(pods), _) => {
+                self.note_beyond(number, pods).map_or_else(Reply::Refused, |()| Reply::Done)
+            }
             Word::Request(Request::Hold, _) => match self.port_of(number) {
                 Some(port) => {
                     port.hold();
@@ -235,7 +244,7 @@ impl Server {
 
     fn word(&self, number: u64) -> Word {
         let Some(client) = self.clients.get(&number) else { return Word::Nothing };
-        let mut bytes = [0; REQUEST_BYTES];
+        let mut bytes = vec![0; REQUEST_BYTES];
         match receive(client, &mut bytes, FILES_MAX, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => Word::Nothing,
             Ok(received) if received.flags.contains(ReturnFlags::TRUNC) => {
@@ -262,6 +271,9 @@ impl Server {
         let id = self.ports.iter().find(|(_, port)| port.client == client).map(|(id, _)| *id);
         if let Some(id) = id {
             self.leave(id);
+            if id == PortId::Uplink {
+                self.beyond.clear();
+            }
             self.tell_names();
         }
     }
@@ -277,14 +289,13 @@ impl Server {
     /// Attaches a client's pod.
     fn attach(&mut self, client: u64, pod: Attach, files: Vec<OwnedFd>) -> Result<(), String> {
         let Attach { name, address, lease } = pod;
-        let is_word = |text: &str| (1..=NAME_BYTES).contains(&text.len()) && !text.contains('\n');
-        if !is_word(&name) || !is_word(&lease) {
-            return Err(format!("a pod has a name and a lease of 1 to {NAME_BYTES} bytes"));
-        }
-        let files: [OwnedFd; FILES_MAX] =
-            files.try_into().map_err(|_| "a pod comes with two sockets")?;
-        let [frames, names] = files;
+        check_words(&name, &lease)?;
+        let [frames, names] = two(files)?;
         let id = self.number_of(address)?;
+        let is_other = |pod: &&Attach| pod.address == address && pod.lease != lease;
+        if let Some(other) = self.beyond.iter().find(is_other) {
+            return Err(format!("{address} is that of the pod {} on the other host", other.name));
+        }
         let before = match self.ports.get(&id) {
             None => None,
             // It is the same pod, and it does not run where it was.
@@ -296,9 +307,7 @@ impl Server {
             }
             Some(port) => return Err(format!("{address} is that of the pod {}", port.name)),
         };
-        if self.ports.values().any(|port| port.client == client) {
-            return Err("a connection has one pod".to_owned());
-        }
+        self.check_client(client)?;
         if self.ports.len() >= PORTS_MAX {
             return Err(format!("a network has at most {PORTS_MAX} pods"));
         }
@@ -327,6 +336,68 @@ impl Server {
         Ok(())
     }
 
+    /// A connection is for one port.
+    fn check_client(&self, client: u64) -> Result<(), String> {
+        match self.ports.values().any(|port| port.client == client) {
+            true => Err("a connection has one port".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// Joins another switch: what is for nobody here is for it.
+    fn join(&mut self, client: u64, files: Vec<OwnedFd>) -> Result<(), String> {
+        let [frames, names] = two(files)?;
+        self.check_client(client)?;
+        let added = self.router.add(PortId::Uplink, Interface::default(), self.now());
+        added.map_err(|_| "the network is joined to another host's already")?;
+        tracing::info!("another switch is joined");
+        let (name, lease) = ("another host".to_owned(), String::new());
+        self.ports.insert(PortId::Uplink, Port::new(name, lease, client, frames, names));
+        self.tell_names();
+        Ok(())
+    }
+
+    /// Who is at the other switch now, as the client says that carries what comes from there.
+    fn note_beyond(&mut self, client: u64, pods: Vec<Attach>) -> Result<(), String> {
+        if self.ports.get(&PortId::Uplink).is_none_or(|port| port.client != client) {
+            return Err("this connection leads to no other switch".to_owned());
+        }
+        if pods.len() > PORTS_MAX {
+            return Err(format!("a network has at most {PORTS_MAX} pods"));
+        }
+        for Attach { name, address, lease } in &pods {
+            check_words(name, lease)?;
+            let here = self.ports.get(&self.number_of(*address)?);
+            if let Some(here) = here.filter(|port| port.lease != *lease) {
+                return Err(format!(
+                    "{address} is the address of the pod {name} there and of {} here",
+                    here.name
+                ));
+            }
+        }
+        for Attach { address, .. } in &pods {
+            let id = self.number_of(*address)?;
+            if self.ports.get(&id).is_some_and(Port::is_away) {
+                self.give_away(id);
+            }
+        }
+        self.beyond = pods;
+        self.tell_names();
+        Ok(())
+    }
+
+    /// A pod that was away runs at the other switch: what was held for it is for there.
+    fn give_away(&mut self, id: PortId) {
+        let Some(port) = self.leave(id) else { return };
+        self.clients.remove(&port.client);
+        if let Some(way) = self.ports.get_mut(&PortId::Uplink) {
+            for frame in port.held() {
+                // What is not taken is lost, as on a wire.
+                way.send(&frame, true);
+            }
+        }
+    }
+
     /// The number of the port that has an address.
     fn number_of(&self, address: Ipv4Addr) -> Result<PortId, String> {
         let mask = u32::MAX << (32 - u32::from(self.bits));
@@ -339,17 +410,47 @@ impl Server {
         }
     }
 
-    /// Tells everybody who is here: lines with an address and a name.
-    fn tell_names(&self) {
+    /// The pods that are here.
+    fn pods(&self) -> Vec<Attach> {
         let mask = u32::MAX << (32 - u32::from(self.bits));
         let prefix = self.gateway.to_bits() & mask;
-        let line = |(id, port): (&PortId, &Port)| match id {
-            PortId::Vif(host) => {
-                format!("{} {}\n", Ipv4Addr::from_bits(prefix | u32::from(*host)), port.name)
-            }
-            PortId::Uplink => String::new(),
+        let pod = |(id, port): (&PortId, &Port)| match id {
+            PortId::Vif(host) => Some(Attach {
+                name: port.name.clone(),
+                address: Ipv4Addr::from_bits(prefix | u32::from(*host)),
+                lease: port.lease.clone(),
+            }),
+            PortId::Uplink => None,
         };
-        let names: String = self.ports.iter().map(line).collect();
-        self.ports.values().for_each(|port| port.tell_names(&names));
+        self.ports.iter().filter_map(pod).collect()
+    }
+
+    /// Tells everybody who is in the network: lines with an address and a name. Of two with one address, who is moving,
+    /// the one that is here is told. The other switch is told who is here.
+    fn tell_names(&self) {
+        let here = self.pods();
+        let is_here = |pod: &&Attach| here.iter().any(|it| it.address == pod.address);
+        let there = self.beyond.iter().filter(|pod| !is_here(pod));
+        let line = |pod: &Attach| format!("{} {}\n", pod.address, pod.name);
+        let names: String = here.iter().chain(there).map(line).collect();
+        let pods = serde_json::to_vec(&here).unwrap_or_default();
+        for (id, port) in &self.ports {
+            port.tell_names(match id {
+                PortId::Uplink => &pods,
+                PortId::Vif(_) => names.as_bytes(),
+            });
+        }
+    }
+}
+
+fn two(files: Vec<OwnedFd>) -> Result<[OwnedFd; FILES_MAX], String> {
+    files.try_into().map_err(|_| "a port comes with two sockets".to_owned())
+}
+
+fn check_words(name: &str, lease: &str) -> Result<(), String> {
+    let is_word = |text: &str| (1..=NAME_BYTES).contains(&text.len()) && !text.contains('\n');
+    match is_word(name) && is_word(lease) {
+        true => Ok(()),
+        false => Err(format!("a pod has a name and a lease of 1 to {NAME_BYTES} bytes")),
     }
 }

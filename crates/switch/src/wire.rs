@@ -1,6 +1,8 @@
 //! What is said over the control socket: messages of JSON on a socket of packets (`SOCK_SEQPACKET`). All but
 //! [`Request::Release`] are answered. With [`Request::Attach`] come two descriptors: the pod's packet socket, and a
-//! socket over which whoever the pod asks for names is told those of the network's pods.
+//! socket over which whoever the pod asks for names is told those of the network's pods. With [`Request::Join`] come
+//! two as well: one for frames, each with its header as the switch sends it, and one over which the pods that are here
+//! are told, as [`Request::Beyond`] tells those that are there.
 
 use std::net::Ipv4Addr;
 
@@ -12,6 +14,10 @@ use serde::{Deserialize, Serialize};
 pub enum Request {
     /// Attach its pod: the port of this connection.
     Attach(Attach),
+    /// Be joined to another switch of the same network, on another host: the port of this connection.
+    Join,
+    /// Who is there now.
+    Beyond(Vec<Attach>),
     /// Pass on nothing that the pod sends, and hold what comes for it.
     Hold,
     /// Pass on both.

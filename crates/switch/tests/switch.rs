@@ -11,7 +11,7 @@ use host::poll::{PollFlags, wait_for};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
-use switch::{Attach, Client, Error, Server, card_of, listen_at};
+use switch::{Attach, Client, Error, Server, card_of, listen_at, pods_of};
 
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 89, 1, 1);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,6 +44,14 @@ impl Network {
         let pod = Attach { name: format!("pod{last}"), address, lease: lease.to_owned() };
         client.attach(&pod, &theirs, &others)?;
         Ok(Pod { address, client, frames, names })
+    }
+
+    /// Joined to another, by the other end of `frames`; with the socket over which it tells who is here.
+    fn join(&self, frames: &OwnedFd) -> Result<(Client, OwnedFd), Error> {
+        let (names, others) = pair();
+        let client = Client::connect(&self.path).unwrap();
+        client.join(frames, &others)?;
+        Ok((client, names))
     }
 
     /// That it ends when nobody is attached.
@@ -235,4 +243,85 @@ fn who_moves_goes_on_where_it_was() {
     drop(again);
     one.is_told("10.89.1.2 pod2\n");
     assert!(network.attach(3, "b").is_ok());
+}
+
+/// Two that are joined, with those who carry what they say of their pods.
+struct Joined {
+    networks: [Network; 2],
+    carriers: [(Client, OwnedFd); 2],
+}
+
+impl Joined {
+    fn new() -> Joined {
+        let networks = [Network::new(), Network::new()];
+        let (one, other) = pair();
+        let carriers = [networks[0].join(&one).unwrap(), networks[1].join(&other).unwrap()];
+        Joined { networks, carriers }
+    }
+
+    /// Carries what is told of the pods of one to the other, until these are their addresses' last numbers.
+    fn carry(&self, from: usize, expected: &[u8]) {
+        let begun = Instant::now();
+        loop {
+            assert!(begun.elapsed() < PATIENCE, "{expected:?}");
+            let told = pods_of(&next(&self.carriers[from].1).expect("a list")).unwrap();
+            self.carriers[1 - from].0.tell_beyond(&told).unwrap();
+            let last = |pod: &Attach| pod.address.octets()[3];
+            if told.iter().map(last).collect::<Vec<_>>() == expected {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn switches_are_joined() {
+    let joined = Joined::new();
+    let [here, there] = &joined.networks;
+    let [one, two] = [2, 3].map(|last| here.attach(last, "a").unwrap());
+    let three = there.attach(4, "b").unwrap();
+    joined.carry(0, &[2, 3]);
+    joined.carry(1, &[4]);
+    let all = "10.89.1.2 pod2\n10.89.1.3 pod3\n10.89.1.4 pod4\n";
+    one.is_told(all);
+    three.is_told("10.89.1.4 pod4\n10.89.1.2 pod2\n10.89.1.3 pod3\n");
+    one.say(&three, "over there");
+    assert_eq!(three.hears(), "over there");
+    three.say(&two, "back");
+    assert_eq!(two.hears(), "back");
+    assert!(one.hears_nothing());
+    // Nobody there is somebody here.
+    three.send(&three.frame(two.address, one.address, "spoofed"));
+    // Addresses are one pod's on both hosts.
+    let refused = there.attach(2, "b").err().unwrap().to_string();
+    assert!(refused.contains("10.89.1.2 is that of the pod pod2 on the other host"), "{refused}");
+    let taken = Attach { name: "x".into(), address: two.address, lease: "c".into() };
+    let refused = joined.carriers[0].0.tell_beyond(&[taken]).unwrap_err().to_string();
+    assert!(refused.contains("pod x there and of pod3 here"), "{refused}");
+    assert!(here.join(&pair().0).is_err_and(|error| error.to_string().contains("joined")));
+    let Joined { networks, carriers } = joined;
+    drop(carriers);
+    one.is_told("10.89.1.2 pod2\n10.89.1.3 pod3\n");
+    drop((one, two, three));
+    networks.into_iter().for_each(Network::ends);
+}
+
+#[test]
+fn who_moves_to_the_other_switch_goes_on_there() {
+    let joined = Joined::new();
+    let [here, there] = &joined.networks;
+    let [one, two] = [2, 3].map(|last| here.attach(last, "a").unwrap());
+    joined.carry(0, &[2, 3]);
+    two.client.hold().unwrap();
+    one.say(&two, "held");
+    let again = there.attach(3, "a").unwrap();
+    joined.carry(1, &[3]);
+    assert_eq!(again.hears(), "held");
+    again.say(&one, "from there");
+    assert_eq!(one.hears(), "from there");
+    one.say(&again, "to there");
+    assert_eq!(again.hears(), "to there");
+    assert!(two.client.hold().is_err());
+    joined.carry(0, &[2]);
+    one.is_told("10.89.1.2 pod2\n10.89.1.3 pod3\n");
 }

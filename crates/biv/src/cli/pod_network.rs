@@ -42,6 +42,20 @@ pub enum NetworkAction {
         #[arg(required = true, value_name = "NETWORK")]
         names: Vec<String>,
     },
+    /// Join a network to the one of that name on another host, for as long as this runs.
+    ///
+    /// The pods of both reach each other by address and by name, and connections of a pod that moves from one host to
+    /// the other go on. Both networks have the same subnet. Whoever runs biv on the other host is trusted with all that
+    /// the pods of the network say to each other.
+    Join {
+        /// Name of the network
+        name: String,
+
+        /// Where the other one is: ssh:HOST, where `biv pod network join NAME -` is run; listen:PATH, a socket that is
+        /// made and at which one `biv pod network join NAME unix:PATH` is awaited; or -, the standard streams
+        #[arg(value_name = "WHERE")]
+        to: String,
+    },
     /// Remove networks in which no pod lives
     Rm {
         /// Names of the networks

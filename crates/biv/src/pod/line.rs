@@ -3,25 +3,37 @@
 //! A frame is its length, in four bytes (little-endian), and so many bytes. One without bytes ends a stream: a line
 //! that is lost before has brought only a part of it.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+use host::poll::{PollFlags, Poller};
+use session::Signals;
 
 /// The longest line of the conversation.
 const LINE_MAX_BYTES: u64 = 4096;
 /// The longest frame.
 const FRAME_MAX_BYTES: usize = 1 << 20;
 
+/// What comes.
+pub(super) type Reading = BufReader<Box<dyn Read + Send>>;
+/// What goes.
+pub(super) type Writing = Box<dyn Write + Send>;
+
 /// A line to the other side.
 pub(super) struct Line {
-    from: BufReader<Box<dyn Read>>,
-    to: Box<dyn Write>,
+    from: Reading,
+    to: Writing,
     /// What carries it.
     carrier: Option<Child>,
 }
 
 impl Line {
-    fn new(from: Box<dyn Read>, to: Box<dyn Write>, carrier: Option<Child>) -> Line {
+    fn new(from: Box<dyn Read + Send>, to: Writing, carrier: Option<Child>) -> Line {
         Line { from: BufReader::new(from), to, carrier }
     }
 
@@ -42,6 +54,35 @@ impl Line {
         Ok(Line::new(Box::new(from), Box::new(to), Some(carrier)))
     }
 
+    /// To a command on another host, by ssh(1).
+    pub fn over_ssh(host: &str, words: &str) -> io::Result<Line> {
+        let mut command = Command::new("ssh");
+        command.args(["-T", "--", host, words]);
+        Line::carried(command)
+    }
+
+    /// To the first of this user's processes that connects to a socket, which is made for that; none if that is
+    /// interrupted.
+    pub fn accepted(path: &Path) -> io::Result<Option<Line>> {
+        let mut signals = Signals::block()?;
+        let listener = UnixListener::bind(path)?;
+        let _bound = Bound(path.to_owned());
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        loop {
+            let mut poller = Poller::new();
+            poller.register(true, listener.as_fd(), PollFlags::IN);
+            poller.register(false, signals.as_fd(), PollFlags::IN);
+            poller.wait(None)?;
+            if poller.ready().any(|(is_listener, _)| !is_listener) && signals.take()?.is_some() {
+                return Ok(None);
+            }
+            let (stream, _) = listener.accept()?;
+            if host::peer::is_of(&stream, rustix::process::geteuid()) {
+                return Line::over(stream).map(Some);
+            }
+        }
+    }
+
     pub fn say(&mut self, words: &str) -> io::Result<()> {
         self.to.write_all(format!("{words}\n").as_bytes())?;
         self.to.flush()
@@ -55,6 +96,13 @@ impl Line {
             Some(b'\n') => Ok(String::from_utf8_lossy(&line).into_owned()),
             _ => Ok(String::new()),
         }
+    }
+
+    /// Both directions, for two threads. Nothing is left of them here.
+    pub fn halves(&mut self) -> (Reading, Writing) {
+        let nothing: Box<dyn Read + Send> = Box::new(io::empty());
+        let from = std::mem::replace(&mut self.from, BufReader::new(nothing));
+        (from, std::mem::replace(&mut self.to, Box::new(io::sink())))
     }
 
     /// Send what comes, up to its end, but not that this is all of it.
@@ -103,6 +151,15 @@ impl Drop for Line {
             self.to = Box::new(io::sink());
             let _ = carrier.wait();
         }
+    }
+}
+
+/// The socket's name, which goes with this.
+struct Bound(PathBuf);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
     }
 }
 

@@ -23,19 +23,16 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use api::client::Client;
 use api::pod::{Checkpoint, Checkpointed, Record};
 use api::{Entry, Name, Registry};
-use host::poll::{PollFlags, Poller};
 use pods::{STREAM_OFFSET, from_stream};
 use rustix::pipe::{PipeFlags, pipe_with};
-use session::Signals;
 use spec::shown;
 
 use super::checkpoint::{post, post_kill};
@@ -197,9 +194,7 @@ fn connect(to: &str) -> Result<Line, Error> {
     let no_place =
         || Error::Place(to.to_owned(), "destination: unix:PATH, ssh:HOST, machine:DOMAIN or -");
     let host = to.strip_prefix("ssh:").filter(|host| !host.is_empty()).ok_or_else(no_place)?;
-    let mut command = Command::new("ssh");
-    command.args(["-T", "--", host, "biv pod receive -"]);
-    Line::carried(command).map_err(failed)
+    Line::over_ssh(host, "biv pod receive -").map_err(failed)
 }
 
 /// `biv pod --in MACHINE migrate NAME here`: the machine sends, and the host receives.
@@ -225,9 +220,10 @@ pub fn fetch(machine: &str, arguments: &Migrate) -> Result<(), Error> {
 
 /// `biv pod receive`.
 pub fn receive(arguments: &Receive) -> Result<(), Error> {
+    let failed = |error| Error::Connect { place: arguments.from.clone(), error };
     let mut line = match (arguments.from.as_str(), arguments.from.strip_prefix("unix:")) {
         ("-", _) => Line::standard(),
-        (_, Some(path)) => match accept(Path::new(path))? {
+        (_, Some(path)) => match Line::accepted(Path::new(path)).map_err(failed)? {
             Some(line) => line,
             None => return Ok(()),
         },
@@ -252,37 +248,6 @@ fn answer(arguments: &Receive, line: &mut Line) -> Result<Name, Error> {
 
 fn println_name(name: &Name) -> io::Result<()> {
     writeln!(io::stdout(), "{name}")
-}
-
-/// The socket's name, which goes with this.
-struct Bound(PathBuf);
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// Waits for one connection of this user's; none if that is interrupted.
-fn accept(path: &Path) -> Result<Option<Line>, Error> {
-    let failed = |error| Error::Connect { place: path.display().to_string(), error };
-    let mut signals = Signals::block()?;
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    let _bound = Bound(path.to_owned());
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    loop {
-        let mut poller = Poller::new();
-        poller.register(true, listener.as_fd(), PollFlags::IN);
-        poller.register(false, signals.as_fd(), PollFlags::IN);
-        poller.wait(None)?;
-        if poller.ready().any(|(is_listener, _)| !is_listener) && signals.take()?.is_some() {
-            return Ok(None);
-        }
-        let (stream, _) = listener.accept().map_err(failed)?;
-        if host::peer::is_of(&stream, rustix::process::geteuid()) {
-            return Ok(Some(Line::over(stream)?));
-        }
-    }
 }
 
 /// Takes a pod, whose name it returns.

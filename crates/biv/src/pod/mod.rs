@@ -17,6 +17,7 @@ mod machine;
 mod migrate;
 mod network;
 mod ps;
+mod trunk;
 
 /// The processes of this program that keep detached pods.
 pub const PROCESSES: &[OtherProcess] = &[OtherProcess { kind: KIND, run: keep }];

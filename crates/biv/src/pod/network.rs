@@ -9,6 +9,7 @@ use api::{Name, Registry, record, registry};
 use pods::member::members;
 use serde::Serialize;
 
+use super::trunk;
 use crate::cli::Format;
 use crate::cli::pod_network::NetworkAction;
 use crate::life::ps::{age, aligned};
@@ -22,6 +23,9 @@ pub enum Error {
     /// The registry.
     #[error(transparent)]
     Registry(#[from] registry::Error),
+    /// Another host.
+    #[error(transparent)]
+    Trunk(#[from] trunk::Error),
     /// Standard output.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
@@ -62,6 +66,7 @@ pub fn network(action: NetworkAction) -> Result<(), Error> {
             let made = networks.create(&name, subnet)?;
             Ok(writeln!(io::stdout(), "{}", made.description.name)?)
         }
+        NetworkAction::Join { name, to } => Ok(trunk::join(networks.find(&name)?, &to)?),
         NetworkAction::Ls { format } => list(&registry, &networks, format),
         NetworkAction::Inspect { names } => {
             let shown: Result<Vec<Shown>, Error> = names
