@@ -7,6 +7,7 @@ mod locks;
 mod names;
 pub(crate) mod pages;
 pub(crate) mod pod;
+mod posix_queues;
 mod sockets;
 mod terminals;
 mod words;
@@ -61,6 +62,7 @@ pub fn check(state: &State) -> Result<(), Error> {
     input::check(state)?;
     terminals::check(state)?;
     ipc::check(state)?;
+    posix_queues::check(state)?;
     let known: BTreeSet<u32> = state.processes.iter().map(|process| process.pid).collect();
     let mut files = state.descriptions.iter().map(|description| &description.file);
     files.try_for_each(|file| check_file(file, state, &known))?;
@@ -98,6 +100,9 @@ fn check_file(file: &OpenFile, state: &State, pids: &BTreeSet<u32>) -> Result<()
         OpenFile::Pipe { index, .. } => require(*index < state.pipes.len(), "a pipe is missing")?,
         OpenFile::NamedPipe { index, .. } => {
             require(*index < state.named_pipes.len(), "a named pipe is missing")?
+        }
+        OpenFile::Queue { index } => {
+            require(*index < state.posix_queues.len(), "an open message queue is missing")?
         }
         OpenFile::Counter { .. }
         | OpenFile::Timer { .. }

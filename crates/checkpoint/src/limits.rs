@@ -41,6 +41,14 @@ pub const MAX_DATAGRAM_BYTES: usize = 65_535;
 pub const MAX_MESSAGES: usize = 65_536;
 /// Descriptors that go with a message (the kernel's `SCM_MAX_FD`).
 pub const MAX_MESSAGE_FILES: usize = 253;
+/// POSIX message queues of a namespace.
+pub const MAX_POSIX_QUEUES: usize = 4096;
+/// Bytes of the name of one (`NAME_MAX`), and of a message (the kernel's limit).
+pub const MAX_QUEUE_NAME_BYTES: usize = 255;
+/// See [`MAX_QUEUE_NAME_BYTES`].
+pub const MAX_QUEUE_MESSAGE_BYTES: usize = 16 << 20;
+/// The highest priority of a message, and one more (the kernel's `MQ_PRIO_MAX`).
+pub const MAX_PRIORITY: u32 = 32_768;
 /// Connections that may wait to be accepted.
 pub const MAX_BACKLOG: u32 = 65_535;
 /// Bytes of the name of a Unix socket.

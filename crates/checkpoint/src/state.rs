@@ -9,6 +9,7 @@ mod ipc;
 mod locks;
 mod named_pipes;
 mod notifications;
+mod posix_queues;
 pub mod sockets;
 mod terminals;
 
@@ -19,6 +20,7 @@ pub use self::ipc::{Ipc, IpcName, Message, MessageQueue, Segment, Semaphores};
 pub use self::locks::{Lock, LockOwner, LockedBytes};
 pub use self::named_pipes::NamedPipe;
 pub use self::notifications::PathWatch;
+pub use self::posix_queues::PosixQueue;
 pub use self::terminals::{InputLine, Queues, Terminal, TerminalEnd};
 pub use crate::bytes::Bytes;
 
@@ -60,6 +62,9 @@ pub struct State {
     /// System V IPC; none if they have no IPC namespace to themselves.
     #[serde(default)]
     pub ipc: Option<Ipc>,
+    /// POSIX message queues of the namespace, and those without a name that are open.
+    #[serde(default)]
+    pub posix_queues: Vec<PosixQueue>,
 }
 
 /// A process.
@@ -305,6 +310,11 @@ pub enum OpenFile {
         pid: u32,
         /// The files.
         watches: Vec<Watch>,
+    },
+    /// A POSIX message queue.
+    Queue {
+        /// Its place in [`State::posix_queues`].
+        index: usize,
     },
     /// A process or a thread (pidfd_open(2)).
     Process {

@@ -13,6 +13,7 @@ use super::found::Found;
 use super::named_pipes::NamedPipes;
 use super::objects::Objects;
 use super::pipes::{copy, has_ended};
+use super::posix_queues::Queues;
 use super::sockets::Sockets;
 use super::terminals::{self, Terminals};
 use super::{Names, input, locks, pidfds};
@@ -42,7 +43,7 @@ pub(super) fn collect(
     frozen: &Frozen,
     names: &Names,
     objects: &mut Objects,
-    slots: &Slots,
+    (slots, queues): (&Slots, Queues),
 ) -> Result<Collected, Error> {
     private_tables(frozen)?;
     let mut found = Vec::new();
@@ -57,6 +58,7 @@ pub(super) fn collect(
     // The order says nothing of the kernel: by the first descriptor.
     groups.sort_by_key(|group| (group[0].own, group[0].line.number));
     let mut collected = Collected::default();
+    collected.pipes.queues = queues;
     for group in groups {
         let Found { pid, line, .. } = &group[0];
         let index = collected.descriptions.len();
@@ -167,6 +169,8 @@ pub(super) struct Pipes {
     pub sockets: Sockets,
     /// And terminals.
     pub terminals: Terminals,
+    /// And message queues.
+    pub queues: Queues,
 }
 
 impl Pipes {
@@ -184,6 +188,13 @@ impl Pipes {
         let holders = || group.iter().map(holder);
         if let Some(name) = slots.find((line.device, line.inode)) {
             let file = OpenFile::Slot { name: name.to_owned() };
+            return Ok(Description { flags: line.flags, file });
+        }
+        let queue = match line.kind {
+            Kind::Regular => self.queues.open(*pid, line)?,
+            _ => None,
+        };
+        if let Some(file) = queue {
             return Ok(Description { flags: line.flags, file });
         }
         let file = match line.kind {

@@ -41,24 +41,7 @@ pub(super) fn dump(frozen: &Frozen, pages: &mut impl Pages) -> Result<Option<Ipc
     if proc::link(pid, "ns/ipc")? == proc::link(std::process::id(), "ns/ipc")? {
         return Ok(None);
     }
-    refuse_posix_queues(pid)?;
     borrow(pid, |seat, area| Asked { pid, seat, area }.all(pages)).map(Some)
-}
-
-/// POSIX message queues are the namespace's too, and nobody would make them again.
-fn refuse_posix_queues(pid: u32) -> Result<(), Error> {
-    /// The magic number of their file system.
-    const MAGIC: i64 = 0x1980_0202;
-    let path = format!("/proc/{pid}/root/dev/mqueue");
-    let Ok(status) = rustix::fs::statfs(&path) else { return Ok(()) };
-    let entries = std::fs::read_dir(&path).into_iter().flatten().flatten();
-    match entries.map(|entry| entry.file_name()).next() {
-        Some(name) if status.f_type == MAGIC => {
-            let what = format!("has the POSIX message queue /{}", name.to_string_lossy());
-            Err(Error::unsupported(pid, what))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// A word of 32 bits in a structure.

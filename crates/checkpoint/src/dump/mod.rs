@@ -19,6 +19,7 @@ mod objects;
 mod pages;
 mod pidfds;
 mod pipes;
+mod posix_queues;
 mod process;
 mod sockets;
 mod task;
@@ -112,7 +113,8 @@ impl Frozen {
         let names = Names::read(self)?;
         let ipc = ipc::dump(self, pages)?;
         let mut objects = Objects::new(ipc::numbers(ipc.as_ref()));
-        let mut collected = files::collect(self, &names, &mut objects, slots)?;
+        let queues = posix_queues::find(self)?;
+        let mut collected = files::collect(self, &names, &mut objects, (slots, queues))?;
         let flight = flight::Flight::new(&names, slots, std::mem::take(&mut collected.known));
         let mut pipes = collected.pipes;
         let files = (&mut collected.descriptions, &mut collected.locks);
@@ -123,6 +125,7 @@ impl Frozen {
         let named_pipes = named.finish(&mut collected.descriptions)?;
         let terminals = std::mem::take(&mut pipes.terminals).finish(self, &names, slots)?;
         let sockets = std::mem::take(&mut pipes.sockets).finish(queues, &mut self.repaired)?;
+        let posix_queues = std::mem::take(&mut pipes.queues).finish();
         let pipes = pipes.finish()?;
         let mut processes = Vec::new();
         let mut vdso = None;
@@ -150,6 +153,7 @@ impl Frozen {
             input_signals: collected.input_signals,
             terminals,
             ipc,
+            posix_queues,
             objects: objects.dump(pages)?,
             sockets,
         })

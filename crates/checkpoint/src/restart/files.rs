@@ -9,7 +9,9 @@ use inject::{Area, Seat};
 use super::opened::{Opened, fill, move_to, opened_with};
 use super::plan::Plan;
 use super::sockets::{self, Sockets};
-use super::{Restarted, anonymous, locks, named_pipes, objects, pidfds, slots, terminals};
+use super::{
+    Restarted, anonymous, locks, named_pipes, objects, pidfds, posix_queues, slots, terminals,
+};
 use crate::error::Error;
 use crate::image::Image;
 use crate::proc;
@@ -21,6 +23,7 @@ const AT_ONCE: usize = 64;
 
 /// What the seed has opened on the way.
 struct Low<'a> {
+    state: &'a State,
     /// The ends of pipes.
     pipes: Vec<[u32; 2]>,
     /// Named pipes, open to read and to write.
@@ -57,6 +60,7 @@ pub(super) fn open(
     let slots = slots::give(seat, area, state, given)?;
     let given = |name: &str| slots.get(name).copied();
     let low = Low {
+        state,
         terminals: terminals::make(seat, area, opened, state, given)?,
         pipes: pipes(seat, area, &state.pipes)?,
         named_pipes: named_pipes::make(seat, area, &state.named_pipes)?,
@@ -133,6 +137,11 @@ fn describe(
                 if terminals::open(&mut plan, &low.terminals, description) {
                     indexes.push(*index);
                 }
+                continue;
+            }
+            OpenFile::Queue { .. } => {
+                posix_queues::open(&mut plan, low.state, description);
+                indexes.push(*index);
                 continue;
             }
             OpenFile::NamedPipe { waits: true, .. } | OpenFile::Process { .. } => continue,

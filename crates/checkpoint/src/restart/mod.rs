@@ -25,6 +25,7 @@ mod objects;
 mod opened;
 mod pidfds;
 mod plan;
+mod posix_queues;
 mod process;
 mod processor;
 mod slots;

@@ -12,7 +12,8 @@ use super::birth::clone;
 use super::opened::Opened;
 use super::plan::Plan;
 use super::{
-    Made, Restarted, Seed, files, ipc, memory, notifications, process, task, terminals, vdso,
+    Made, Restarted, Seed, files, ipc, memory, notifications, posix_queues, process, task,
+    terminals, vdso,
 };
 use crate::error::Error;
 use crate::image::Image;
@@ -35,10 +36,23 @@ pub(super) fn make(
 ) -> Result<(), Error> {
     files::check_proc(seed.seat.task(), image.state())?;
     let made = ipc::make(&seed.seat, &seed.area, image)?;
-    let result = make_all(seed, image, given, restarted);
+    let result = with_queues(seed, image, given, restarted);
     // System V IPC would stay where nobody is; and some of it stays only as long as somebody is there.
     let removed = if result.is_ok() { ipc::removed(image) } else { made };
     ipc::remove(&seed.seat, &seed.area, &removed);
+    result
+}
+
+fn with_queues(
+    seed: &Seed,
+    image: &Image,
+    given: &Given<'_>,
+    restarted: &mut Restarted,
+) -> Result<(), Error> {
+    let state = image.state();
+    posix_queues::make(&seed.seat, &seed.area, state)?;
+    let result = make_all(seed, image, given, restarted);
+    posix_queues::forget(&seed.seat, &seed.area, state, result.is_err());
     result
 }
 

@@ -66,6 +66,16 @@ fn system_v_ipc() {
 }
 
 #[test]
+fn posix_message_queues() {
+    // Where namespaces of these tests have them as files.
+    if !std::path::Path::new("/srv").is_dir() {
+        println!("skipped: there is no /srv");
+        return;
+    }
+    check("queues");
+}
+
+#[test]
 fn posix_shared_memory() {
     if !std::path::Path::new("/dev/shm").is_dir() {
         println!("skipped: there is no /dev/shm");

@@ -97,7 +97,8 @@ impl Namespace {
         unshare.args(["--kill-child=KILL", "sh", "-c"]);
         let up = if network == Network::Own { "ip link set lo up || exit; " } else { "" };
         let own = "mount -t devpts -o newinstance,ptmxmode=0666 devpts /dev/pts && \
-                   mount --bind /dev/pts/ptmx /dev/ptmx; ";
+                   mount --bind /dev/pts/ptmx /dev/ptmx; \
+                   mount -t mqueue mqueue /srv; ";
         let run = if program.is_empty() { "exec sleep 600" } else { "\"$@\" & exec sleep 600" };
         unshare.arg(format!("{up}{own}{run}"));
         unshare.arg("sh").args(program).stdin(Stdio::null());

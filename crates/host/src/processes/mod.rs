@@ -9,6 +9,7 @@
 //! - [`WriteWatch`]: memory of a process whose pages can be protected until they are written.
 //! - [`terminal`]: what pseudoterminals have, and their other sides.
 //! - [`identity`]: what two tasks share; a descriptor of another process.
+//! - [`message_queues`]: what is in POSIX message queues.
 //! - [`sockets`]: options of sockets.
 //!
 //! All numbers of tasks are those of the caller's PID namespace. ptrace belongs to the *thread* that has attached: each
@@ -17,6 +18,7 @@
 pub mod extended;
 pub mod features;
 pub mod identity;
+pub mod message_queues;
 pub mod owner;
 pub mod pagemap;
 pub mod sockets;
