@@ -66,3 +66,17 @@ impl Kind {
         }
     }
 }
+
+/// `SEM_UNDO`: an operation that is undone when the process ends.
+pub(crate) const UNDONE: i16 = 0x1000;
+
+/// A `struct sembuf`: an operation on the semaphore at a place, which does not wait.
+pub(crate) fn operation(place: u16, change: i16, flags: i16) -> [u8; 6] {
+    /// `IPC_NOWAIT`.
+    const AT_ONCE: i16 = 0o4000;
+    let mut bytes = [0; 6];
+    bytes[..2].copy_from_slice(&place.to_le_bytes());
+    bytes[2..4].copy_from_slice(&change.to_le_bytes());
+    bytes[4..].copy_from_slice(&(flags | AT_ONCE).to_le_bytes());
+    bytes
+}

@@ -16,7 +16,7 @@ mod terminals;
 use serde::{Deserialize, Serialize};
 
 pub use self::input::InputSignal;
-pub use self::ipc::{Ipc, IpcName, Message, MessageQueue, Segment, Semaphores};
+pub use self::ipc::{Ipc, IpcName, Message, MessageQueue, Segment, Semaphores, Undo};
 pub use self::locks::{Lock, LockOwner, LockedBytes};
 pub use self::named_pipes::NamedPipe;
 pub use self::notifications::PathWatch;
@@ -106,6 +106,9 @@ pub struct Process {
     pub switches: Switches,
     /// Its threads, the leader first.
     pub threads: Vec<Thread>,
+    /// What its end changes of System V semaphores.
+    #[serde(default)]
+    pub undo: Vec<Undo>,
 }
 
 /// Process-wide switches of prctl(2).

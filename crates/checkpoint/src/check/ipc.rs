@@ -1,13 +1,13 @@
 //! System V IPC.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::words::require;
 use crate::error::Error;
 use crate::limits::{
     END_OF_MEMORY, MAX_IPC, MAX_MESSAGE_BYTES, MAX_MESSAGES, MAX_SEMAPHORES, PAGE_BYTES,
 };
-use crate::state::{Ipc, IpcName, Mapping, Source, State};
+use crate::state::{Ipc, IpcName, Mapping, Source, State, Undo};
 
 /// The highest value of a semaphore.
 const MAX_VALUE: u16 = 32_767;
@@ -17,6 +17,9 @@ pub(super) fn check(state: &State) -> Result<(), Error> {
     if let Some(ipc) = &state.ipc {
         check_all(ipc)?;
         bytes.extend(ipc.segments.iter().map(|segment| (segment.name.id, segment.bytes)));
+    }
+    for process in &state.processes {
+        check_undo(&process.undo, state.ipc.as_ref())?;
     }
     for mapping in state.processes.iter().flat_map(|process| &process.memory.mappings) {
         check_mapping(mapping, &bytes)?;
@@ -46,6 +49,22 @@ fn check_all(ipc: &Ipc) -> Result<(), Error> {
                 .iter()
                 .all(|message| message.kind > 0 && message.bytes.len() <= MAX_MESSAGE_BYTES);
         require(is_fine, "a message queue is wrong")?;
+    }
+    Ok(())
+}
+
+/// What is undone is done to semaphores that there are, each once.
+fn check_undo(undo: &[Undo], ipc: Option<&Ipc>) -> Result<(), Error> {
+    let mut places = BTreeSet::new();
+    for Undo { id, place, change } in undo {
+        let mut sets = ipc.into_iter().flat_map(|ipc| &ipc.semaphores);
+        let set = sets.find(|set| set.name.id == *id);
+        let value = set.and_then(|set| set.values.get(usize::from(*place)));
+        let after = value.map(|value| i32::from(*value) + i32::from(*change));
+        let is_fine = after.is_some_and(|after| (0..=i32::from(MAX_VALUE)).contains(&after))
+            && *change != i16::MIN
+            && places.insert((*id, *place));
+        require(is_fine, "what is undone of semaphores is wrong")?;
     }
     Ok(())
 }

@@ -29,10 +29,10 @@ const COPY: i32 = 0o40000;
 const GET_ALL: i32 = 13;
 
 /// Who is asked.
-struct Asked<'a> {
-    pid: u32,
-    seat: &'a Seat,
-    area: &'a Area,
+pub(super) struct Asked<'a> {
+    pub pid: u32,
+    pub seat: &'a Seat,
+    pub area: &'a Area,
 }
 
 /// What the namespace has; none if it is ours too.
@@ -111,7 +111,7 @@ impl Asked<'_> {
         }
     }
 
-    fn run(&self, script: &inject::Script) -> Result<Vec<i64>, Error> {
+    pub fn run(&self, script: &inject::Script) -> Result<Vec<i64>, Error> {
         Ok(self.seat.run(self.area, script)?.results)
     }
 
@@ -151,7 +151,8 @@ impl Asked<'_> {
         result
     }
 
-    fn values(&self, id: u32, count: usize) -> Result<Vec<u16>, Error> {
+    /// The values of a set of semaphores.
+    pub fn values(&self, id: u32, count: usize) -> Result<Vec<u16>, Error> {
         if count > MAX_SEMAPHORES {
             return Err(Error::unsupported(self.pid, format!("has {count} semaphores in one set")));
         }

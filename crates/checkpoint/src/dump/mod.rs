@@ -24,6 +24,7 @@ mod process;
 mod sockets;
 mod task;
 mod terminals;
+mod undo;
 
 use std::collections::BTreeMap;
 
@@ -136,6 +137,7 @@ impl Frozen {
             }
             let descriptors = collected.descriptors.remove(&pid).unwrap_or_default();
             let mut process = process::dump(self, pid, &names, descriptors)?;
+            process.undo = undo::dump(self, pid, ipc.as_ref())?;
             process.memory = memory::dump(pid, &process.memory, &mut vdso, &mut objects)?;
             let tracked = (tracker.of(pid), are_tracked);
             memory::dump_pages(pid, process.pid, &process.memory, pages, tracked)?;

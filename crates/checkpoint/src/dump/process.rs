@@ -90,6 +90,7 @@ fn frame(pid: u32, names: &Names, stat: &Stat) -> Result<Process, Error> {
         limits: Vec::new(),
         switches: Switches::default(),
         threads: Vec::new(),
+        undo: Vec::new(),
     })
 }
 

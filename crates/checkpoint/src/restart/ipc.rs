@@ -8,10 +8,10 @@ use inject::{Area, Seat};
 use super::plan::Plan;
 use crate::error::Error;
 use crate::image::Image;
-use crate::ipc_calls::{GROUP, Kind, MODE, QUEUE_LIMIT, STRUCTURE_BYTES, USER};
+use crate::ipc_calls::{GROUP, Kind, MODE, QUEUE_LIMIT, STRUCTURE_BYTES, UNDONE, USER, operation};
 use crate::limits::PAGE_BYTES;
 use crate::proc;
-use crate::state::{Ipc, IpcName, Mapping, MessageQueue, Owner, Segment, Source};
+use crate::state::{Ipc, IpcName, Mapping, MessageQueue, Owner, Process, Segment, Source, Undo};
 
 /// How something is made: only if it is new, for its owner.
 const NEW: u64 = 0o3600;
@@ -237,6 +237,19 @@ pub(super) fn attach<'a>(
         }
         if at < end {
             plan.must("leave System V memory", libc::SYS_munmap, [at, end - at]);
+        }
+        plan.flush_if_full()?;
+    }
+    Ok(())
+}
+
+/// Have what the end of a process changes of semaphores changed by its end. Their values stay what they are.
+pub(super) fn undo(plan: &mut Plan<'_>, process: &Process) -> Result<(), Error> {
+    for Undo { id, place, change } in &process.undo {
+        // First what its end will do, for which there is room; then the opposite.
+        for (change, flags) in [(*change, 0), (-*change, UNDONE)] {
+            let operation = plan.data(&operation(*place, change, flags));
+            plan.must("hold a semaphore", libc::SYS_semop, [(*id).into(), operation, 1]);
         }
         plan.flush_if_full()?;
     }

@@ -3,7 +3,8 @@
 use super::opened::Opened;
 use super::plan::Plan;
 use super::{
-    Made, anonymous, files, input, limits, locks, notifications, pidfds, task, terminals, timers,
+    Made, anonymous, files, input, ipc, limits, locks, notifications, pidfds, task, terminals,
+    timers,
 };
 use crate::error::Error;
 use crate::state::{Process, State};
@@ -30,6 +31,7 @@ pub(super) fn complete(
     notifications::watch(&mut plan, process, state)?;
     anonymous::watch(&mut plan, process, &state.descriptions)?;
     locks::take_own(&mut plan, process, &state.locks)?;
+    ipc::undo(&mut plan, process)?;
     input::ask(&mut plan, process, state)?;
     plan.flush_if_full()?;
     for signal in (1..=64_u32).filter(|signal| ![9, 19].contains(signal)) {

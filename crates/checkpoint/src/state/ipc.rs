@@ -69,3 +69,14 @@ pub struct Message {
     /// What it says.
     pub bytes: Bytes,
 }
+
+/// What the end of a process changes of a semaphore (`SEM_UNDO`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undo {
+    /// The set's number.
+    pub id: u32,
+    /// The semaphore's place in it.
+    pub place: u16,
+    /// What is added to its value.
+    pub change: i16,
+}

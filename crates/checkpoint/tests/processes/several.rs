@@ -66,6 +66,11 @@ fn system_v_ipc() {
 }
 
 #[test]
+fn semaphores_that_are_given_back() {
+    check("undo");
+}
+
+#[test]
 fn posix_message_queues() {
     // Where namespaces of these tests have them as files.
     if !std::path::Path::new("/srv").is_dir() {
