@@ -230,19 +230,51 @@ fn a_file_that_is_no_image_makes_no_pod() {
     assert_eq!(fs::metadata(&image).expect("it is there").mode() & 0o777, 0o600);
 }
 
-#[test]
-fn the_root_is_what_the_command_line_says() {
-    let Some(place) = Place::new() else { return };
+/// Makes a small root; false where there is nothing to make it of, which is said.
+fn make_root(root: &Path) -> bool {
     let Ok(busybox) = fs::read("/bin/busybox") else {
         println!("skipped: there is no /bin/busybox");
-        return;
+        return false;
     };
-    let root = place.path.join("root");
     for directory in ["bin", "dev", "proc", "tmp", "run", "sys"] {
         fs::create_dir_all(root.join(directory)).expect("there is room");
     }
     fs::write(root.join("bin/busybox"), busybox).expect("there is room");
     fs::set_permissions(root.join("bin/busybox"), fs::Permissions::from_mode(0o755)).expect("ours");
+    true
+}
+
+#[test]
+fn an_image_of_the_cache_is_a_root() {
+    let Some(place) = Place::new() else { return };
+    let cache = place.path.join("cache");
+    let image = cache.join("bivouac/images/small");
+    if !make_root(&image.join("root")) {
+        return;
+    }
+    fs::write(image.join("recipe"), "by hand").expect("there is room");
+    let run = |image: &str| {
+        let words = ["run", "--image", image, "--", "/bin/busybox", "sh", "-c"];
+        let mut command =
+            place.command(&[&words[..], &["echo new >/new; /bin/busybox ls /"]].concat());
+        command.env("XDG_CACHE_HOME", &cache).output().expect("biv can be started")
+    };
+    let output = run("small");
+    assert!(text(&output.stdout).contains("\nnew\n"), "{output:?}");
+    assert!(!image.join("root/new").exists(), "the image was written to");
+    let output = run("large");
+    assert!(text(&output.stderr).contains("no image large; `biv image ls`"), "{output:?}");
+    let complaint = place.complains(&["run", "--image", "small", "--root", "/", "--", "true"]);
+    assert!(complaint.contains("cannot be used with"), "{complaint}");
+}
+
+#[test]
+fn the_root_is_what_the_command_line_says() {
+    let Some(place) = Place::new() else { return };
+    let root = place.path.join("root");
+    if !make_root(&root) {
+        return;
+    }
     // Root's pods have users that own nothing here: they make and remove what is in the root itself only.
     fs::write(root.join("old"), "old").expect("there is room");
     let root = root.display().to_string();

@@ -154,6 +154,10 @@ pub struct Start {
     #[arg(long, requires = "root")]
     pub rw: bool,
 
+    /// Use the root file system NAME of `biv image build`; what the pod writes stays in a layer of its own
+    #[arg(long = "image", value_name = "NAME", conflicts_with = "root")]
+    pub root_image: Option<String>,
+
     /// Network of the pod: none: a loopback interface of its own only; user: whatever you can reach except this host;
     /// user,host: servers on this host as well, at 10.0.2.2
     #[arg(long, value_name = "NETWORK", default_value = "user", value_parser = parse_net)]
@@ -218,7 +222,10 @@ impl Start {
             env: Vec::new(),
             directory: None,
             hostname: self.hostname,
-            root: self.root,
+            root: match self.root_image {
+                Some(name) => Some(image(&name)?),
+                None => self.root,
+            },
             is_writable: self.rw,
             terminal: false,
             interactive: self.interactive,
@@ -404,6 +411,10 @@ pub struct Receive {
     #[arg(long, requires = "root")]
     pub rw: bool,
 
+    /// Use the root file system NAME of `biv image build`, as the pod did where it was
+    #[arg(long, value_name = "NAME", conflicts_with = "root")]
+    pub image: Option<String>,
+
     /// Network of the pod, as of `biv pod run`
     #[arg(long, value_name = "NETWORK")]
     pub net: Option<String>,
@@ -423,6 +434,13 @@ pub struct Receive {
     /// Where from: unix:PATH, a socket that is made and at which one pod is awaited; or -, the standard streams
     #[arg(value_name = "SOURCE")]
     pub from: String,
+}
+
+/// The directory of an image.
+fn image(name: &str) -> Result<PathBuf, String> {
+    let found = provision::images::find(name).map_err(|error| error.to_string())?;
+    let unknown = || format!("no image {name}; `biv image ls` lists the images");
+    Ok(found.ok_or_else(unknown)?.root())
 }
 
 /// What Linux takes for one, and people can read.

@@ -208,6 +208,7 @@ pub fn fetch(machine: &str, arguments: &Migrate) -> Result<(), Error> {
         name: None,
         rm: false,
         root: None,
+        image: None,
         rw: false,
         net: None,
         network: None,
@@ -290,6 +291,9 @@ fn restart(arguments: &Receive, name: &Name, file: &File) -> Result<(), Error> {
     command.args(["--name", name.as_str()]);
     if let Some(root) = &arguments.root {
         command.arg("--root").arg(root);
+    }
+    if let Some(image) = &arguments.image {
+        command.args(["--image", image]);
     }
     command.args(arguments.rw.then_some("--rw")).args(arguments.rm.then_some("--rm"));
     if let Some(net) = &arguments.net {
