@@ -99,12 +99,13 @@ impl Uplink {
         let (socket, reaches_host) = (&peer.socket, network.reaches_host);
         let child = uplink::start_at_interface(socket, &theirs, ports, reaches_host, neighbours)?;
         let process = open_process(child.id())?;
-        let ways = match (joined, &network.member) {
-            (Some((name, joined)), Some(member)) => {
-                uplink::widen(&peer.neighbours)?;
-                let port = Port::new(name, (joined, member), peer.neighbours, tells);
+        let ways = match (joined, &network.member, peer.neighbours) {
+            (Some((name, joined)), Some(member), Some(frames)) => {
+                uplink::widen(&frames)?;
+                let port = Port::new(name, (joined, member), frames, tells);
                 Some(Ways { port, line: ours.try_clone()? })
             }
+            (Some(_), Some(_), None) => return Err(io::ErrorKind::InvalidData.into()),
             _ => None,
         };
         let link = Link {

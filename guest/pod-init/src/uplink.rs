@@ -37,10 +37,14 @@ const WITHOUT_OUTGOING: libc::c_int = 23;
 /// Makes the pair, from the namespace of the other end, and enters another, the pod's. The keeper gets the sockets.
 pub fn make(network: &Network) -> Result<(), Error> {
     const WHAT: &str = "cannot connect the pod to the network (--net none runs it without)";
-    let (gateways, others) = (packet_socket().doing(WHAT)?, packet_socket().doing(WHAT)?);
+    let gateways = packet_socket().doing(WHAT)?;
+    // Whoever closes one waits for all processors (`packet_release`): without neighbours there is none for them.
+    let others = network.gateway_card.map(|_| packet_socket()).transpose().doing(WHAT)?;
     let (for_gateway, for_others) = division::of(network.gateway_card);
     division::attach(&gateways, &for_gateway).doing(WHAT)?;
-    division::attach(&others, &for_others).doing(WHAT)?;
+    if let Some(others) = &others {
+        division::attach(others, &for_others).doing(WHAT)?;
+    }
     let mut outside = Conversation::start().doing(WHAT)?;
     let there = File::open("/proc/self/ns/net").doing(WHAT)?;
     unshare(UnshareFlags::NEWNET).doing(WHAT)?;
@@ -52,10 +56,11 @@ pub fn make(network: &Network) -> Result<(), Error> {
     let _ = inside.keep_from_ipv6(INDEX);
     let _ = outside.keep_from_ipv6(PEER_INDEX);
     outside.raise(PEER_INDEX).doing(WHAT)?;
-    for socket in [&gateways, &others] {
+    for socket in [&gateways].into_iter().chain(&others) {
         bind(socket, PEER_INDEX).doing(WHAT)?;
     }
-    let files = [gateways.as_fd(), others.as_fd(), outside.as_fd()];
+    let mut files = vec![gateways.as_fd(), outside.as_fd()];
+    files.extend(others.as_ref().map(AsFd::as_fd));
     tell(UPLINK, &files).map_err(|_| Error::NoKeeper)
 }
 

@@ -5,9 +5,9 @@
 //!
 //! 1. Init has left the host's namespaces, and sends [`UNSHARED`].
 //! 2. The keeper has mapped users and groups of the pod to those of the host, and sends [`MAPPED`].
-//! 3. If the pod is to have a network, init has made its interface, and sends [`UPLINK`] with three descriptors: a
-//!    packet socket at the other end for what is the gateway's, one for what is not, and a socket for requests about
-//!    that end ([`PEER_INDEX`]). Without neighbours, all is the gateway's.
+//! 3. If the pod is to have a network, init has made its interface, and sends [`UPLINK`] with two descriptors: a packet
+//!    socket at the other end, and a socket for requests about that end ([`PEER_INDEX`]); if there are neighbours, with
+//!    a third, a packet socket for what is not the gateway's.
 //! 4. Init has made the pod's root, and sends [`LAYERS`] with a descriptor: the directory with the layers' upper parts,
 //!    which nobody in the pod can reach.
 //! 5. Init gives the pod its other names, becomes its process 1, and greets: from here on both speak the protocol of a

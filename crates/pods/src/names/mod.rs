@@ -71,8 +71,8 @@ pub struct First {
 pub struct Peer {
     /// A packet socket, for what is the gateway's.
     pub socket: OwnedFd,
-    /// Another, for what is its neighbours'.
-    pub neighbours: OwnedFd,
+    /// Another, for what is its neighbours', if it may have any.
+    pub neighbours: Option<OwnedFd>,
     /// A socket for requests about it (rtnetlink(7)).
     pub requests: OwnedFd,
 }
@@ -166,17 +166,15 @@ fn has_unshared(line: &mut UnixStream) -> bool {
 
 /// The directory of the pod's layers, which the first process sends when it has made them, in time.
 fn layers(line: &UnixStream) -> Option<OwnedFd> {
-    let [layers] = told(line, LAYERS)?;
-    Some(layers)
+    told(line, LAYERS, 1)?.pop()
 }
 
-/// The descriptors that come with this word of the first process, in time.
-fn told<const COUNT: usize>(line: &UnixStream, word: u8) -> Option<[OwnedFd; COUNT]> {
+/// The descriptors that come with this word of the first process, in time; so many at the most.
+fn told(line: &UnixStream, word: u8, most: usize) -> Option<Vec<OwnedFd>> {
     let mut byte = [0];
-    let received =
-        speaks(line).then(|| rights::receive(line, &mut byte, COUNT, RecvFlags::empty()));
+    let received = speaks(line).then(|| rights::receive(line, &mut byte, most, RecvFlags::empty()));
     let received = received?.ok().filter(|received| received.bytes == 1)?;
-    received.files.try_into().ok().filter(|_| byte == [word])
+    (byte == [word]).then_some(received.files)
 }
 
 /// Whether the first process says something, or has ended, in time.
@@ -187,8 +185,8 @@ fn speaks(line: &UnixStream) -> bool {
 
 /// The other end of the pod's interface, which the first process makes and sends, in time.
 fn peer(line: &UnixStream) -> Option<Peer> {
-    let [socket, neighbours, requests] = told(line, UPLINK)?;
-    Some(Peer { socket, neighbours, requests })
+    let mut files = told(line, UPLINK, 3)?.into_iter();
+    Some(Peer { socket: files.next()?, requests: files.next()?, neighbours: files.next() })
 }
 
 /// A file in memory that nobody can change any more.
