@@ -25,7 +25,7 @@ use crate::limits::{FREEZE_PATIENCE, MAX_TASKS, MAX_WALKS, STOP_PATIENCE};
 use crate::proc::stat::Stat;
 use crate::proc::status::Status;
 use crate::repair::Repaired;
-use crate::{proc, refuse, vdso};
+use crate::{proc, refuse};
 
 /// `ERESTARTNOHAND`, as a result.
 pub(crate) const RESTART_UNLESS_HANDLED: i64 = -514;
@@ -267,9 +267,6 @@ impl Frozen {
 
     /// Put right what stopping has done to the threads of a process.
     fn mend(&self, pid: u32) -> Result<(), Error> {
-        if let Some(tasks) = self.processes.get(&pid).filter(|_| !self.stopped.contains_key(&pid)) {
-            vdso::leave(pid, tasks)?;
-        }
         for &thread in self.processes.get(&pid).into_iter().flatten() {
             let gone = |_| Error::Gone(pid);
             if trace::dispatches_calls(thread).map_err(gone)? {

@@ -40,6 +40,7 @@ use crate::repair::Repaired;
 use crate::slots::Slots;
 use crate::state::{Bytes, State};
 use crate::track::Tracker;
+use crate::vdso;
 
 /// The numbers that the processes have for themselves, by the host's.
 #[derive(Debug)]
@@ -106,6 +107,10 @@ impl Frozen {
         tracker: &mut Tracker,
         are_tracked: bool,
     ) -> Result<State, Error> {
+        // Only an image is for another kernel; whoever goes on here may be there.
+        for (&pid, tasks) in self.processes.iter().filter(|it| !self.stopped.contains_key(it.0)) {
+            vdso::leave(pid, tasks)?;
+        }
         match are_tracked {
             true => tracker.adopt(self, pages)?,
             false => tracker.dismiss(self, pages)?,
