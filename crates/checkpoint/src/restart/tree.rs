@@ -34,25 +34,17 @@ pub(super) fn make(
     given: &Given<'_>,
     restarted: &mut Restarted,
 ) -> Result<(), Error> {
-    files::check_proc(seed.seat.task(), image.state())?;
-    let made = ipc::make(&seed.seat, &seed.area, image)?;
-    let result = with_queues(seed, image, given, restarted);
+    let (seat, area, state) = (&seed.seat, &seed.area, image.state());
+    files::check_proc(seat.task(), state)?;
+    let made = ipc::make(seat, area, image)?;
+    let result = posix_queues::make(seat, area, state).and_then(|()| {
+        let result = make_all(seed, image, given, restarted);
+        posix_queues::forget(seat, area, state, result.is_err());
+        result
+    });
     // System V IPC would stay where nobody is; and some of it stays only as long as somebody is there.
     let removed = if result.is_ok() { ipc::removed(image) } else { made };
-    ipc::remove(&seed.seat, &seed.area, &removed);
-    result
-}
-
-fn with_queues(
-    seed: &Seed,
-    image: &Image,
-    given: &Given<'_>,
-    restarted: &mut Restarted,
-) -> Result<(), Error> {
-    let state = image.state();
-    posix_queues::make(&seed.seat, &seed.area, state)?;
-    let result = make_all(seed, image, given, restarted);
-    posix_queues::forget(&seed.seat, &seed.area, state, result.is_err());
+    ipc::remove(seat, area, &removed);
     result
 }
 
