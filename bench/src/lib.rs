@@ -31,6 +31,7 @@ pub mod markdown;
 pub mod number;
 pub mod numbers;
 pub mod options;
+pub mod pods;
 pub mod processes;
 mod promises;
 pub mod report;
@@ -42,6 +43,7 @@ pub mod systems;
 mod variants;
 
 use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use number::Number;
 use options::Options;
@@ -108,6 +110,12 @@ pub fn run(command: &mut Command) -> Result<String, String> {
     }
     let complaint = String::from_utf8_lossy(&output.stderr);
     Err(format!("{:?}: {}: {complaint}", command.get_program(), output.status))
+}
+
+/// A moment so many seconds from now, in seconds of the wall clock.
+pub fn moment(seconds: u64) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_secs() + seconds
 }
 
 #[cfg(test)]

@@ -11,11 +11,13 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use bench::{Spread, run};
+use bench::Spread;
+use bench::pods::Place;
 use serde_json::Value;
 
 /// Rounds, unless somebody wants another number.
@@ -118,7 +120,7 @@ fn measure(options: &[String]) -> Result<(), String> {
             other => return Err(format!("unknown option {other}")),
         }
     }
-    let (here, there) = (Place::new("here")?, Place::new("there")?);
+    let (here, there) = (Held::new("here")?, Held::new("there")?);
     let mut samples = Samples::new();
     for _ in 0..rounds {
         idle(&here, mib, &mut samples)?;
@@ -151,7 +153,7 @@ fn stops(report: &str) -> Result<(f64, f64), String> {
 }
 
 /// One that does nothing is written, and then what it has written since.
-fn idle(place: &Place, mib: usize, samples: &mut Samples) -> Result<(), String> {
+fn idle(place: &Held, mib: usize, samples: &mut Samples) -> Result<(), String> {
     place.start(mib, 0)?;
     let (image, increment) = (place.file("image"), place.file("increment"));
     let checkpoint = ["checkpoint", "--force", "--format", "json", "held", "--output"];
@@ -176,7 +178,7 @@ fn idle(place: &Place, mib: usize, samples: &mut Samples) -> Result<(), String> 
 }
 
 /// One that goes on to write is written.
-fn busy(place: &Place, mib: usize, samples: &mut Samples) -> Result<(), String> {
+fn busy(place: &Held, mib: usize, samples: &mut Samples) -> Result<(), String> {
     place.start(mib, BYTES_PER_SECOND)?;
     let image = place.file("image");
     let checkpoint = ["checkpoint", "--force", "--format", "json", "held", "--output", &image];
@@ -188,7 +190,7 @@ fn busy(place: &Place, mib: usize, samples: &mut Samples) -> Result<(), String> 
 }
 
 /// The same moves.
-fn moves(here: &Place, there: &Place, mib: usize, samples: &mut Samples) -> Result<(), String> {
+fn moves(here: &Held, there: &Held, mib: usize, samples: &mut Samples) -> Result<(), String> {
     here.start(mib, BYTES_PER_SECOND)?;
     let socket = there.file("socket");
     let address = format!("unix:{socket}");
@@ -218,35 +220,26 @@ fn until(what: &str, is_so: impl Fn() -> bool) -> Result<(), String> {
     Ok(())
 }
 
-/// A registry and a directory for images, which go with the program.
-struct Place {
+/// A place for the pod that is measured.
+struct Held {
     own: PathBuf,
-    directory: PathBuf,
+    place: Place,
 }
 
-impl Place {
+impl Deref for Held {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl Held {
     fn new(name: &str) -> Result<Self, String> {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
-        let name = format!("biv-copying-{name}-{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir(&directory).map_err(|error| error.to_string())?;
-        Ok(Self { own, directory })
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.directory.join(name).display().to_string()
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.own.with_file_name("biv"));
-        command.arg("pod").args(arguments).env("XDG_RUNTIME_DIR", &self.directory);
         // The pod sees the program there.
-        command.current_dir(self.own.parent().unwrap_or(&self.own));
-        command
-    }
-
-    fn pod(&self, arguments: &[&str]) -> Result<String, String> {
-        run(&mut self.command(arguments))
+        let place = Place::new(name)?.at(own.parent().unwrap_or(&own));
+        Ok(Self { own, place })
     }
 
     /// Starts the pod that is measured, and waits until it has its memory.
@@ -267,13 +260,5 @@ impl Place {
         let said = self.pod(&["logs", "held"])?;
         let gaps = said.lines().filter_map(|line| line.strip_prefix("gap ")?.parse::<f64>().ok());
         Ok(gaps.fold(0.0, f64::max))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // There may be none.
-        let _ = self.pod(&["rm", "--force", "held"]);
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }

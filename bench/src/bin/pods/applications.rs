@@ -5,9 +5,9 @@ use bench::bars::Group;
 use bench::experiment::{Experiment, Report};
 use bench::number::Number;
 use bench::numbers::{build, pgbench, redis, storm};
+use bench::pods::Place;
 use bench::{Spread, root};
 
-use crate::place::Place;
 use crate::{Options, programs, shown};
 
 /// See the head of this file.
@@ -24,7 +24,7 @@ fn measure(options: &Options) -> Result<Report, String> {
     let head = ["program", "unit", "host (min, max)", "pod (min, max)", "of the host's speed"];
     let mut report = Report::new(&head);
     report.series = vec!["pod".into()];
-    let place = Place::new()?;
+    let place = Place::new("pods")?;
     for number in NUMBERS {
         let script = programs::script(number, "")?;
         let (mut host, mut pod) = (Vec::new(), Vec::new());

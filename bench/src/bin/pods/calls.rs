@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use bench::bars::Group;
 use bench::experiment::{Experiment, Report};
+use bench::pods::{Place, beside};
 use bench::{Spread, run};
 
-use crate::place::{Place, beside};
 use crate::{Options, shown};
 
 /// See the head of this file.
@@ -42,7 +42,7 @@ fn start(place: &Place) -> Result<(), String> {
 }
 
 fn measure(options: &Options) -> Result<Report, String> {
-    let place = Place::new()?;
+    let place = Place::new("pods")?;
     start(&place)?;
     let probe = beside("pod-probe")?;
     let (mut host, mut pod) = (Samples::new(), Samples::new());

@@ -15,7 +15,6 @@
 
 mod applications;
 mod calls;
-mod place;
 mod programs;
 mod servers;
 mod verbs;

@@ -7,9 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bench::number::{Number, Program, Work};
+use bench::pods::Place;
 use bench::run;
-
-use crate::place::Place;
 
 /// Prepares, waits, runs, and says `rate NUMBER`, or `seconds NUMBER` where the program says no rate.
 ///

@@ -9,10 +9,10 @@ use std::time::Instant;
 use bench::bars::Group;
 use bench::experiment::{Experiment, Report};
 use bench::numbers::nginx;
+use bench::pods::Place;
 use bench::processes::{held_kib, tree};
-use bench::{Spread, root};
+use bench::{Spread, moment, root};
 
-use crate::place::Place;
 use crate::{Options, programs, shown};
 
 /// See the head of this file.
@@ -35,7 +35,7 @@ fn measure(options: &Options) -> Result<Report, String> {
     let head = ["servers", "host (min, max)", "pods (min, max)", "pods / host"];
     let mut report = Report::new(&head);
     report.series = vec!["pods".into()];
-    let place = Place::new()?;
+    let place = Place::new("pods")?;
     let counts = std::iter::successors(Some(1_usize), |count| Some(count * 2));
     for count in counts.take_while(|&count| count <= options.pods) {
         let scripts = || -> Result<Vec<String>, String> {
@@ -69,12 +69,6 @@ fn measure(options: &Options) -> Result<Report, String> {
     }
     report.remarks.push(many(&place, options)?);
     Ok(report)
-}
-
-/// A moment so many seconds from now, in seconds of the wall clock.
-fn moment(seconds: u64) -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.unwrap_or_default().as_secs() + seconds
 }
 
 fn script(begin: u64, port: usize) -> Result<String, String> {

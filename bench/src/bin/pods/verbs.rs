@@ -4,10 +4,10 @@ use std::fs;
 use std::time::Instant;
 
 use bench::experiment::{Experiment, Report};
+use bench::pods::Place;
 use bench::processes::{held_kib, tree};
 use bench::{Spread, run};
 
-use crate::place::Place;
 use crate::{Options, shown};
 
 /// Times of single verbs.
@@ -27,7 +27,7 @@ fn milliseconds(place: &Place, arguments: &[&str]) -> Result<f64, String> {
 }
 
 fn times(options: &Options) -> Result<Report, String> {
-    let place = Place::new()?;
+    let place = Place::new("pods")?;
     let image = place.file("image");
     let sleep = ["run", "-d", "--name", NAME, "--", "sleep", "1000000"];
     let steps: [(&str, &[&str]); 6] = [
@@ -80,7 +80,7 @@ fn census(place: &Place, image: &str) -> Result<Census, String> {
 }
 
 fn cycles(options: &Options) -> Result<Report, String> {
-    let place = Place::new()?;
+    let place = Place::new("pods")?;
     let image = place.file("image");
     let count = "n=0; while :; do n=$((n+1)); echo $n >/tmp/n; sleep 0.01; done";
     place.pod(&["run", "-d", "--name", NAME, "--", "sh", "-c", count])?;

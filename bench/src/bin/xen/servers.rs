@@ -59,7 +59,7 @@ fn figure(options: &Options, number: &Number) -> Result<Report, String> {
     report.series = MACHINES.iter().map(|(name, _)| (*name).to_owned()).collect();
     let most = options.domains.min(16) as usize;
     for count in COUNTS.into_iter().filter(|&count| count <= most) {
-        let begin = work::moment(PREPARE_SECONDS * (count as u64 + 1));
+        let begin = bench::moment(PREPARE_SECONDS * (count as u64 + 1));
         let wait = format!("while [ $(date +%s) -lt {begin} ]; do sleep 0.05; done");
         let host = on_host(&applications, count, &script(&wait))?;
         let mut row = vec![count.to_string(), amount(host)];

@@ -7,6 +7,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bench::domains::Domains;
+use bench::moment;
 
 /// The shell computes: a piece is 2,000 turns of a loop. The shell's own `read` tells the time without a process.
 const COMPUTE: &str = "\
@@ -25,12 +26,6 @@ now; first=$at; pieces=0
 while now; [ $((at - first)) -lt $((seconds * 100)) ]; do piece; pieces=$((pieces + 1)); done
 echo work $pieces $((at - first))
 sleep 1000000";
-
-/// A moment so many seconds from now.
-pub fn moment(seconds: u64) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    now.as_secs() + seconds
-}
 
 /// The script of a domain that computes, once it is told to begin.
 pub fn computing(seconds: u64) -> String {

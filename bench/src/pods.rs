@@ -1,10 +1,10 @@
-//! A registry with pods, which go with it.
+//! A registry with pods, which go with it, and a directory for their images.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bench::run;
+use crate::run;
 use serde_json::Value;
 
 /// See the head of this file.
@@ -12,18 +12,27 @@ use serde_json::Value;
 pub struct Place {
     biv: PathBuf,
     directory: PathBuf,
+    /// Where commands are run.
+    at: PathBuf,
 }
 
 impl Place {
-    /// An empty one.
+    /// An empty one with this name, whose commands are run in the root directory.
     ///
     /// # Errors
     ///
     /// When there is no room for it.
-    pub fn new() -> Result<Self, String> {
-        let directory = std::env::temp_dir().join(format!("biv-pods-bench-{}", std::process::id()));
+    pub fn new(name: &str) -> Result<Self, String> {
+        let name = format!("biv-bench-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
         fs::create_dir(&directory).map_err(|error| error.to_string())?;
-        Ok(Self { biv: beside("biv")?, directory })
+        Ok(Self { biv: beside("biv")?, directory, at: "/".into() })
+    }
+
+    /// The same with commands that are run elsewhere.
+    pub fn at(mut self, directory: &Path) -> Self {
+        directory.clone_into(&mut self.at);
+        self
     }
 
     /// A file in its directory.
@@ -40,7 +49,7 @@ impl Place {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.biv);
         command.arg("pod").args(arguments);
-        command.env("XDG_RUNTIME_DIR", &self.directory).current_dir("/");
+        command.env("XDG_RUNTIME_DIR", &self.directory).current_dir(&self.at);
         command
     }
 
