@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::processes::descendants_of;
 use crate::pseudo_terminal::AtTerminal;
 use crate::waiting::wait_for;
 use crate::{biv, bivouac, text};
@@ -111,4 +113,11 @@ pub fn end_of(child: Child) -> Output {
 pub fn start(mut command: Command) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("biv can be started")
+}
+
+/// Signals `biv`, which is the child of whoever ends it when it takes too long; whether it was still there.
+pub fn signal(child: &Child, signal: Signal) -> bool {
+    let process = descendants_of(child.id()).first().copied().unwrap_or(child.id());
+    let process = Pid::from_raw(process.cast_signed());
+    process.is_some_and(|process| kill_process(process, signal).is_ok())
 }

@@ -5,12 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-use whole_machine::processes::descendants_of;
+use rustix::process::Signal;
 use whole_machine::waiting::wait_for;
 use whole_machine::{bivouac, text};
 
-use crate::place::{COUNTS, LARGE, Place, end_of, start};
+use crate::place::{COUNTS, LARGE, Place, end_of, signal, start};
 
 /// Somebody who listens.
 pub fn receive(place: &Place, socket: &str, arguments: &[&str]) -> Child {
@@ -71,9 +70,7 @@ fn a_pod_that_cannot_move_goes_on() {
     assert!(text(&output.stderr).contains("the other side has gone"), "{output:?}");
     // Nobody comes.
     let receiver = receive(&there, &socket, &["--name", "other"]);
-    let process = descendants_of(receiver.id()).first().copied().unwrap_or(receiver.id());
-    let process = Pid::from_raw(process.cast_signed()).expect("a process");
-    kill_process(process, Signal::TERM).expect("it waits");
+    assert!(signal(&receiver, Signal::TERM), "it waits");
     assert!(end_of(receiver).status.success());
     assert!(fs::metadata(&socket).is_err(), "the socket is left");
     assert_eq!(there.left(), ["web"]);
@@ -102,17 +99,12 @@ fn check_kills(script: &str, moments: &[u64]) {
         let sender = start(here.command(&["migrate", "--compress", "web", &destination]));
         std::thread::sleep(Duration::from_millis(*moment));
         let victim = if round % 2 == 0 { &receiver } else { &sender };
-        let process = descendants_of(victim.id()).first().copied().unwrap_or(victim.id());
-        if let Some(process) = Pid::from_raw(process.cast_signed()) {
-            // It may have ended.
-            let _ = kill_process(process, Signal::KILL);
-        }
+        // It may have ended.
+        signal(victim, Signal::KILL);
         // Nobody has come, and nobody will.
         std::thread::sleep(Duration::from_millis(300));
         if fs::metadata(&socket).is_ok() {
-            let process = descendants_of(receiver.id()).first().copied().unwrap_or(receiver.id());
-            let process = Pid::from_raw(process.cast_signed()).expect("a process");
-            let _ = kill_process(process, Signal::TERM);
+            signal(&receiver, Signal::TERM);
         }
         let (sent, received) = (end_of(sender), end_of(receiver));
         let _ = fs::remove_file(&socket);

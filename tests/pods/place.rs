@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use whole_machine::user::User;
-pub use whole_machine::user::{end_of, start};
+pub use whole_machine::user::{end_of, signal, start};
 use whole_machine::waiting::wait_for;
 use whole_machine::{program, text};
 

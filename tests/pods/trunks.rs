@@ -3,14 +3,13 @@
 use std::fs;
 use std::process::Child;
 
-use rustix::process::{Pid, Signal, kill_process};
-use whole_machine::processes::descendants_of;
+use rustix::process::Signal;
 use whole_machine::text;
 use whole_machine::waiting::wait_for;
 
 use crate::moves::receive;
 use crate::neighbours::{address, client, place_with, server, sleeper};
-use crate::place::{Place, end_of, start};
+use crate::place::{Place, end_of, signal, start};
 
 /// Both sides of one.
 struct Trunk {
@@ -32,7 +31,7 @@ impl Trunk {
     /// Ends one side; what the other says of it.
     fn end(mut self) -> String {
         let [one, other] = self.sides.take().expect("it is not ended twice");
-        terminate(&one);
+        signal(&one, Signal::TERM);
         assert!(end_of(one).status.success());
         let output = end_of(other);
         assert!(!output.status.success(), "{output:?}");
@@ -53,18 +52,10 @@ impl Trunk {
 impl Drop for Trunk {
     fn drop(&mut self) {
         for mut side in self.sides.take().into_iter().flatten() {
-            terminate(&side);
+            // It may have ended.
+            signal(&side, Signal::TERM);
             let _ = side.wait();
         }
-    }
-}
-
-/// Ends `biv`, which is the child of whoever ends it when it takes too long.
-fn terminate(side: &Child) {
-    let process = descendants_of(side.id()).first().copied().unwrap_or(side.id());
-    if let Some(process) = Pid::from_raw(process.cast_signed()) {
-        // It may have ended.
-        let _ = kill_process(process, Signal::TERM);
     }
 }
 

@@ -32,13 +32,13 @@ pub fn addresses() -> Addresses {
 
 /// A network from which the host is reached, and the machine's end of its cable.
 fn server() -> (Server, UnixStream) {
-    server_of(addresses())
+    server_of(addresses(), Some(CARD))
 }
 
-fn server_of(addresses: Addresses) -> (Server, UnixStream) {
+/// The same with other addresses, and with several guests if no card is that of the only one.
+fn server_of(addresses: Addresses, card: Option<[u8; 6]>) -> (Server, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let plan =
-        Plan { addresses, mtu: 65520, card: Some(CARD), tcp: vec![], udp: vec![], names: None };
+    let plan = Plan { addresses, mtu: 65520, card, tcp: vec![], udp: vec![], names: None };
     (Server::new(theirs.into(), plan).unwrap(), ours)
 }
 
@@ -113,16 +113,7 @@ fn the_gateway_answers_echo_requests() {
 /// A router between them and us knows by the address of IP whose a packet is.
 #[test]
 fn several_guests_are_answered_by_their_addresses() {
-    let (_end, theirs) = UnixStream::pair().unwrap();
-    let plan = Plan {
-        addresses: addresses(),
-        mtu: 65520,
-        card: None,
-        tcp: vec![],
-        udp: vec![],
-        names: None,
-    };
-    let mut server = Server::new(theirs.into(), plan).unwrap();
+    let (mut server, _end) = server_of(addresses(), None);
     let mut question = vec![0, 1, 8, 0, 6, 4, 0, 1];
     question.extend(CARD);
     question.extend([10, 0, 2, 77]);
@@ -142,16 +133,7 @@ fn several_guests_are_answered_by_their_addresses() {
 /// A guest that opens whatever it can leaves others a way out.
 #[test]
 fn one_of_several_guests_has_its_part_only() {
-    let (_end, theirs) = UnixStream::pair().unwrap();
-    let plan = Plan {
-        addresses: addresses(),
-        mtu: 65520,
-        card: None,
-        tcp: vec![],
-        udp: vec![],
-        names: None,
-    };
-    let mut server = Server::new(theirs.into(), plan).unwrap();
+    let (mut server, _end) = server_of(addresses(), None);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = SocketAddrV4::new(GATEWAY, listener.local_addr().unwrap().port());
     let part = MAX_CONNECTIONS / 4;
@@ -256,7 +238,7 @@ fn the_host_is_out_of_reach_unless_it_is_allowed() {
     socket.set_nonblocking(true).unwrap();
     let tcp = listener.local_addr().unwrap().port();
     let udp = socket.local_addr().unwrap().port();
-    let closed = || server_of(Addresses { host: None, ..addresses() }).0;
+    let closed = || server_of(Addresses { host: None, ..addresses() }, Some(CARD)).0;
     for to in ["10.0.2.2", "127.0.0.1", "127.0.0.53", "169.254.169.254", "0.0.0.0"] {
         let to: Ipv4Addr = to.parse().unwrap();
         let said = closed().feed(&segment(SocketAddrV4::new(to, tcp), SYN));
@@ -294,7 +276,8 @@ fn a_resolver_on_the_loopback_interface_is_asked_for_a_guest_that_cannot_reach_i
     let resolver = UdpSocket::bind("127.0.0.1:0").unwrap();
     resolver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let Ok(std::net::SocketAddr::V4(at)) = resolver.local_addr() else { panic!("not IPv4") };
-    let (mut server, _end) = server_of(Addresses { host: None, resolver: Some(at), ..addresses() });
+    let (mut server, _end) =
+        server_of(Addresses { host: None, resolver: Some(at), ..addresses() }, Some(CARD));
     let nameserver = SocketAddrV4::new(addresses().nameserver, 53);
     server.feed(&datagram(nameserver, 5000, b"who is it?"));
     let mut bytes = [0; 64];

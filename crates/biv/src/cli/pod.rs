@@ -392,7 +392,7 @@ pub struct Migrate {
 }
 
 /// Receive a pod that `biv pod migrate` sends, and have it go on here.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = status::HELP)]
 pub struct Receive {
     /// Name of the pod [default: the one that it had]

@@ -54,11 +54,19 @@ impl Line {
         Ok(Line::new(Box::new(from), Box::new(to), Some(carrier)))
     }
 
-    /// To a command on another host, by ssh(1).
-    pub fn over_ssh(host: &str, words: &str) -> io::Result<Line> {
-        let mut command = Command::new("ssh");
-        command.args(["-T", "--", host, words]);
-        Line::carried(command)
+    /// To where `place` says: "-", the standard streams; unix:PATH, who listens at a socket; ssh:HOST, a command on
+    /// another host. None: that is no such place.
+    pub fn to(place: &str, command: &str) -> Option<io::Result<Line>> {
+        match place.split_once(':') {
+            _ if place == "-" => Some(Ok(Line::standard())),
+            Some(("unix", path)) => Some(UnixStream::connect(path).and_then(Line::over)),
+            Some(("ssh", host)) if !host.is_empty() => {
+                let mut ssh = Command::new("ssh");
+                ssh.args(["-T", "--", host, command]);
+                Some(Line::carried(ssh))
+            }
+            _ => None,
+        }
     }
 
     /// To the first of this user's processes that connects to a socket, which is made for that; none if that is

@@ -182,19 +182,12 @@ fn hear_ready(line: &mut Line) -> Result<(), Error> {
 
 fn connect(to: &str) -> Result<Line, Error> {
     let failed = |error| Error::Connect { place: to.to_owned(), error };
-    if let Some(path) = to.strip_prefix("unix:") {
-        return UnixStream::connect(path).and_then(Line::over).map_err(failed);
-    }
-    if to == "-" {
-        return Ok(Line::standard());
-    }
     if let Some(machine) = to.strip_prefix("machine:").filter(|machine| !machine.is_empty()) {
         return Line::carried(machine::carrier(machine, &RECEIVE_IN_MACHINE)?).map_err(failed);
     }
     let no_place =
         || Error::Place(to.to_owned(), "destination: unix:PATH, ssh:HOST, machine:DOMAIN or -");
-    let host = to.strip_prefix("ssh:").filter(|host| !host.is_empty()).ok_or_else(no_place)?;
-    Line::over_ssh(host, "biv pod receive -").map_err(failed)
+    Line::to(to, "biv pod receive -").ok_or_else(no_place)?.map_err(failed)
 }
 
 /// `biv pod --in MACHINE migrate NAME here`: the machine sends, and the host receives.
@@ -204,18 +197,7 @@ pub fn fetch(machine: &str, arguments: &Migrate) -> Result<(), Error> {
     let compress: &[&str] = if arguments.compress { &["--compress"] } else { &[] };
     let verb = [&["migrate"], compress, &[&arguments.name, "-"]].concat();
     let mut line = Line::carried(machine::carrier(machine, &verb)?).map_err(failed)?;
-    let by_default = Receive {
-        name: None,
-        rm: false,
-        root: None,
-        image: None,
-        rw: false,
-        net: None,
-        network: None,
-        ip: None,
-        publish: Vec::new(),
-        from: "-".to_owned(),
-    };
+    let by_default = Receive { from: "-".to_owned(), ..Receive::default() };
     answer(&by_default, &mut line).map(drop)
 }
 

@@ -105,17 +105,13 @@ pub fn join(network: Network, to: &str) -> Result<(), Error> {
 /// A line to the other side; none if waiting for one is interrupted.
 fn connect(to: &str, network: &str) -> Result<Option<Line>, Error> {
     let failed = |error| Error::Connect { place: to.to_owned(), error };
-    let line = match to.split_once(':') {
-        _ if to == "-" => Ok(Some(Line::standard())),
-        Some(("unix", path)) => UnixStream::connect(path).and_then(Line::over).map(Some),
-        Some(("listen", path)) => Line::accepted(Path::new(path)),
-        // A network's name has nothing that a shell would take for its own.
-        Some(("ssh", host)) if !host.is_empty() => {
-            Line::over_ssh(host, &format!("biv pod network join {network} -")).map(Some)
-        }
-        _ => return Err(Error::Place(to.to_owned())),
-    };
-    line.map_err(failed)
+    if let Some(path) = to.strip_prefix("listen:") {
+        return Line::accepted(Path::new(path)).map_err(failed);
+    }
+    // A network's name has nothing that a shell would take for its own.
+    let command = format!("biv pod network join {network} -");
+    let line = Line::to(to, &command).ok_or_else(|| Error::Place(to.to_owned()))?;
+    line.map(Some).map_err(failed)
 }
 
 /// Carries pieces in both directions until one ends, or a signal says so.
