@@ -21,6 +21,7 @@
 //! - [`rights`]: descriptors that go with bytes on sockets.
 //! - [`message`]: the same with a socket, beside bytes of our own.
 //! - [`tap`]: TAP interfaces.
+//! - [`packets`]: questions and answers on Unix sockets of packets.
 //! - [`peer`]: who is at the other end of a Unix socket.
 //! - [`poll`]: waiting for descriptors.
 //! - [`mod@watch`]: polling for a moment where waking a thread costs more.
@@ -41,6 +42,7 @@ pub mod limits;
 pub mod memory;
 pub mod message;
 pub mod nameless;
+pub mod packets;
 pub mod peer;
 pub mod poll;
 pub mod privileges;

@@ -3,15 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Instant;
 
-use host::poll::{PollFlags, wait_for};
+use host::packets::{ask, connect_to};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
-};
+use rustix::net::{RecvFlags, recv};
 
-use crate::limits::{ANSWER_TIMEOUT, REQUEST_BYTES};
+use crate::limits::{ANSWER_BYTES, ANSWER_TIMEOUT};
 use crate::wire::{Attach, Reply, Request};
 
 /// Why a pod is not attached.
@@ -43,10 +40,7 @@ impl Client {
     ///
     /// Nobody does.
     pub fn connect(path: &Path) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Self(socket))
+        connect_to(path).map(Self)
     }
 
     /// Attaches a pod, with its packet socket and with the socket for whoever answers its questions about names.
@@ -85,18 +79,13 @@ impl Client {
     }
 
     fn ask(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<(), Error> {
-        self.say(request, files)?;
-        let deadline = Instant::now().checked_add(ANSWER_TIMEOUT);
-        if wait_for(&self.0, PollFlags::IN, deadline)?.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer").into());
-        }
-        let mut answer = vec![0; REQUEST_BYTES];
-        let (count, _) =
-            recv(&self.0, &mut answer[..], RecvFlags::empty()).map_err(io::Error::from)?;
-        if count == 0 {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-        }
-        match serde_json::from_slice(&answer[..count]).map_err(io::Error::from)? {
+        let question = serde_json::to_vec(request).map_err(io::Error::from)?;
+        let answer = ask(&self.0, (&question, files), (ANSWER_TIMEOUT, ANSWER_BYTES));
+        let answer = answer.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => io::Error::new(error.kind(), "it does not answer"),
+            _ => error,
+        })?;
+        match serde_json::from_slice(&answer).map_err(io::Error::from)? {
             Reply::Done => Ok(()),
             Reply::Refused(reason) => Err(Error::Refused(reason)),
         }
@@ -118,11 +107,7 @@ impl Client {
     ///
     /// The switch has gone, or has given the port away.
     pub fn release(&self) -> io::Result<()> {
-        self.say(&Request::Release, &[])
-    }
-
-    fn say(&self, request: &Request, files: &[BorrowedFd<'_>]) -> io::Result<()> {
-        host::rights::send(&self.0, &serde_json::to_vec(request)?, files)
+        host::rights::send(&self.0, &serde_json::to_vec(&Request::Release)?, &[])
     }
 }
 

@@ -42,6 +42,9 @@ pub const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
 /// See [`FIRST_TIMEOUT`].
 pub const LONELY_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// Bytes of an answer.
+pub const ANSWER_BYTES: usize = 4096;
+
 /// How long a keeper waits for an answer.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
