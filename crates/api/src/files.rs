@@ -54,9 +54,14 @@ pub const VIF: &str = "vif";
 /// See above.
 pub const VIF_STATE: &str = "vif.json";
 
-/// How long to wait for other processes that have a lock, and between two tries.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-const LOCK_PAUSE: Duration = Duration::from_millis(2);
+/// How long to wait for other processes that have a lock: each has it for a few milliseconds, but a script may start
+/// hundreds in one moment.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long between two tries, at first and in the end: hundreds that tried every millisecond would leave no processor
+/// to the one that has the lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+const LOCK_PAUSE_MAX: Duration = Duration::from_millis(32);
 
 /// How much of the messages an inspection has.
 const MESSAGES_MAX_BYTES: u64 = 4096;
@@ -115,10 +120,12 @@ pub fn create(directory: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
 /// Takes the lock, and waits for it up to a limit: a stopped process must not hold up all others.
 pub(crate) fn until_locked(lock: impl AsFd) -> Result<(), Errno> {
     let start = Instant::now();
+    let mut pause = LOCK_PAUSE;
     loop {
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < LOCK_PATIENCE => {
-                std::thread::sleep(LOCK_PAUSE);
+                std::thread::sleep(pause);
+                pause = LOCK_PAUSE_MAX.min(pause * 2);
             }
             other => return other,
         }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use api::admission::{Demand, Limits};
 use api::record::{self, Record};
@@ -79,6 +80,22 @@ fn a_name_is_taken_once() {
     place.registry().remove(&name("web")).unwrap();
     assert!(matches!(place.registry().find("web"), Err(Error::Unknown(..))));
     place.registry().claim(Some(&name("web")), None).unwrap();
+}
+
+/// Hundreds that begin in one moment have the lock one after another.
+#[test]
+fn whoever_has_to_wait_for_the_others_does() {
+    let place = Place::new();
+    drop(place.registry());
+    let lock = fs::File::create(place.path.join(".lock")).unwrap();
+    lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        let claim = scope.spawn(|| place.registry().claim(Some(&name("web")), None).map(drop));
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(!claim.is_finished());
+        lock.unlock().unwrap();
+        claim.join().unwrap().unwrap();
+    });
 }
 
 #[test]
