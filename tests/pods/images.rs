@@ -268,6 +268,31 @@ fn an_image_of_the_cache_is_a_root() {
     assert!(complaint.contains("cannot be used with"), "{complaint}");
 }
 
+/// Its users are nobody on the host if root keeps it, and may not enter the directory by its path.
+#[test]
+fn a_root_that_is_closed_to_others_is_a_root() {
+    let Some(place) = Place::new() else { return };
+    let closed = place.path.join("closed");
+    let root = closed.join("root");
+    if !make_root(&root) {
+        return;
+    }
+    let key = root.join("bin/key");
+    fs::write(&key, "key\n").expect("there is room");
+    for (path, mode) in [(&key, 0o600), (&closed, 0o700)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+    }
+    let before = fs::metadata(&key).expect("it is there");
+    let script = "b=/bin/busybox; $b cat /bin/key; echo more >>/bin/key; $b cat /bin/key; \
+                  $b stat -c '%u %a' /bin/key /bin; $b mknod /bin/null c 1 3 2>&- || echo none";
+    let words = ["--root", &root.display().to_string(), "--", "/bin/busybox", "sh", "-c", script];
+    let said = place.says(&[&["run"], &words[..]].concat());
+    assert_eq!(said, "key\nkey\nmore\n0 600\n0 755\nnone\n");
+    let after = fs::metadata(&key).expect("it is there");
+    assert_eq!(fs::read_to_string(&key).expect("ours"), "key\n");
+    assert_eq!((after.uid(), after.mode()), (before.uid(), before.mode()));
+}
+
 #[test]
 fn the_root_is_what_the_command_line_says() {
     let Some(place) = Place::new() else { return };
@@ -275,7 +300,6 @@ fn the_root_is_what_the_command_line_says() {
     if !make_root(&root) {
         return;
     }
-    // Root's pods have users that own nothing here: they make and remove what is in the root itself only.
     fs::write(root.join("old"), "old").expect("there is room");
     let root = root.display().to_string();
     let image = path(&place, "small.pod");

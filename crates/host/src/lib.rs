@@ -18,6 +18,7 @@
 //! - [`shared`]: words that several processes share.
 //! - [`duplex`]: a stream between two processes, in memory that both have.
 //! - [`vectored`]: vectored I/O between files and guest memory.
+//! - [`mounts`]: trees of mounts that are not attached.
 //! - [`rights`]: descriptors that go with bytes on sockets.
 //! - [`message`]: the same with a socket, beside bytes of our own.
 //! - [`tap`]: TAP interfaces.
@@ -41,6 +42,7 @@ pub mod lifeline;
 pub mod limits;
 pub mod memory;
 pub mod message;
+pub mod mounts;
 pub mod nameless;
 pub mod packets;
 pub mod peer;

@@ -265,7 +265,7 @@ fn bind_to_read(from: &Path, place: &Path) -> io::Result<()> {
 }
 
 /// Where something is mounted, of `/proc/PID/mountinfo`: the fifth word of each line, with `\040` for a space.
-fn mount_points(table: &[u8]) -> Vec<PathBuf> {
+pub fn mount_points(table: &[u8]) -> Vec<PathBuf> {
     let lines = table.split(|&byte| byte == b'\n');
     let fifth = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(4));
     fifth.map(path_of_word).collect()

@@ -34,6 +34,7 @@ mod signals;
 mod unshare;
 mod uplink;
 
+use std::env::ArgsOs;
 use std::process::ExitCode;
 
 use pod_protocol::{FILES_NAME, STATUS_FAILED};
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.next().as_deref().and_then(|name| name.to_str()) {
         Some(command::SESSION_NAME) => return command::run_session(arguments),
         Some(copy::COPY_NAME) => return copy::run(arguments),
-        Some(namespaces::INNER_NAME) => serve().map(|()| 0),
+        Some(namespaces::INNER_NAME) => serve(arguments).map(|()| 0),
         Some(FILES_NAME) => files::run(arguments).map(|()| 0),
         _ => namespaces::enter_and_wait(),
     };
@@ -60,9 +61,9 @@ fn main() -> ExitCode {
 }
 
 /// Is process 1 of a pod.
-fn serve() -> Result<(), Error> {
+fn serve(arguments: ArgsOs) -> Result<(), Error> {
     namespaces::end_with_outer()?;
-    let setup = namespaces::read_setup()?;
+    let setup = namespaces::inner_setup(arguments)?;
     names::give(&setup)?;
     let line = names::keep_line()?;
     Ok(service::serve::serve(line, pod::Pod)?)

@@ -4,10 +4,11 @@
 //! Users are mapped from outside, by the keeper: who has unshared its user namespace has no right in the old one to map
 //! more than itself.
 
-use std::ffi::c_int;
+use std::ffi::{OsString, c_int};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
@@ -19,6 +20,8 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, set
 use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::error::{Doing, Error};
+use crate::keeper;
+use crate::root;
 use crate::unshare::unshare;
 use crate::uplink;
 
@@ -45,7 +48,7 @@ pub fn enter_and_wait() -> Result<u8, Error> {
     // The keys of the keeper's terminal are not for us.
     let _ = setsid();
     enter()?;
-    be_mapped(&setup)?;
+    let given = be_mapped(&setup)?.map(|given| root::attach(&given)).transpose()?;
     // Who changes its user would live on without its parent.
     end_with_keeper(setup.keeper)?;
     if let Some(network) = &setup.network {
@@ -55,6 +58,7 @@ pub fn enter_and_wait() -> Result<u8, Error> {
     let nothing = File::options().read(true).write(true).open("/dev/null").doing("/dev/null")?;
     let mut inner = Command::new("/proc/self/exe")
         .arg0(INNER_NAME)
+        .args(given)
         .env_clear()
         .current_dir("/")
         .spawn()
@@ -105,8 +109,17 @@ fn hold_setup() -> Result<(), Errno> {
     fcntl_lock(rustix::stdio::stdout(), FlockOperation::NonBlockingLockExclusive)
 }
 
+/// The pod that the inner process makes, whose arguments say where its root is if that was given.
+pub fn inner_setup(mut arguments: impl Iterator<Item = OsString>) -> Result<Setup, Error> {
+    let mut setup = read_setup()?;
+    if let Some(given) = arguments.next() {
+        setup.root.path = given.into_vec();
+    }
+    Ok(setup)
+}
+
 /// What the keeper has written for this process.
-pub fn read_setup() -> Result<Setup, Error> {
+fn read_setup() -> Result<Setup, Error> {
     let file = rustix::stdio::stdout().try_clone_to_owned().doing("no description of the pod")?;
     let mut bytes = Vec::new();
     let file = Whole { file: file.into(), offset: 0 };
@@ -141,20 +154,19 @@ fn enter() -> Result<(), Error> {
     }
 }
 
-/// Has the keeper map users, and becomes the superuser of the pod.
-fn be_mapped(setup: &Setup) -> Result<(), Error> {
+/// Has the keeper map users, and becomes the superuser of the pod. Returns the pod's root, if the keeper gives it.
+fn be_mapped(setup: &Setup) -> Result<Option<OwnedFd>, Error> {
     let line: OwnedFd = rustix::stdio::stdin().as_fd().try_clone_to_owned().doing("no line")?;
     let mut line = File::from(line);
     line.write_all(&[UNSHARED]).map_err(|_| Error::NoKeeper)?;
-    let mut answer = [0];
-    line.read_exact(&mut answer).map_err(|_| Error::NoKeeper)?;
-    if answer != [MAPPED] {
+    let Ok(([MAPPED], given)) = keeper::hear(&line) else {
         return Err(Error::NoKeeper);
-    }
+    };
     let what = "cannot become the superuser of the pod";
     if setup.has_groups {
         set_thread_groups(&[]).doing(what)?;
     }
     set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).doing(what)?;
-    set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).doing(what)
+    set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).doing(what)?;
+    Ok(given)
 }

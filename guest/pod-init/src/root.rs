@@ -1,5 +1,7 @@
 //! The root file system of a pod.
 //!
+//! 0. *Given.* A root that the pod's users could not get to is given by the keeper, as a tree of mounts. It is put over
+//!    a directory of the host's that is not needed; only this pod's mount namespace has it there.
 //! 1. *Stage.* A file system in memory becomes the root, with the host's below it: so every path of the host can be
 //!    reached, whatever is mounted where. The layers in which the pod's writes are kept are on it; they go with the
 //!    pod, because nothing but its mount namespace has them.
@@ -10,27 +12,30 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use pod_protocol::{LAYERS, Setup};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
-    unmount,
+    MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount, mount_bind_recursive,
+    mount_change, move_mount, unmount,
 };
 use rustix::process::pivot_root;
 
 use crate::devices;
 use crate::error::{Doing, Error};
 use crate::keeper::tell;
-use crate::layers::{HOST, Layers, Replaced, on_stage};
+use crate::layers::{HOST, Layers, Replaced, mount_points, on_stage};
 use crate::resolver;
 
 /// Where the stage is put: any directory does.
 const STAGES: [&str; 5] = ["/tmp", "/var", "/mnt", "/usr", "/proc"];
+
+/// Where the directory can be put that the keeper gives: nothing of the host's is needed there.
+const GIVEN: [&str; 5] = ["/mnt", "/srv", "/opt", "/home", "/sys"];
 
 /// The pod's root on the stage.
 const ROOT: &str = "/root";
@@ -70,6 +75,19 @@ pub fn enter(setup: &Setup) -> Result<(), Error> {
     pivot_root(".", ".").doing("cannot enter the pod's root")?;
     unmount(".", UnmountFlags::DETACH).doing("cannot leave the host's root")?;
     std::env::set_current_dir("/").doing("cannot enter the pod's root")
+}
+
+/// Puts the directory that the keeper gives; returns where it is from now on.
+pub fn attach(given: &OwnedFd) -> Result<&'static str, Error> {
+    let what = "cannot use the directory that is to be the root";
+    let mounted = mount_points(&fs::read("/proc/self/mountinfo").doing(what)?);
+    let is_free = |place: &Path| !mounted.iter().any(|point| point.starts_with(place));
+    let places = GIVEN.iter().filter(|place| Path::new(place).is_dir());
+    let place = places.clone().find(|place| is_free(Path::new(place))).or(places.clone().next());
+    let place = place.ok_or(Errno::NOENT).doing(what)?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(given, "", CWD, *place, flags).doing(what)?;
+    Ok(place)
 }
 
 /// Gives the keeper the directory of the layers. Nobody in the pod may have it: what the pod is not to see of the host

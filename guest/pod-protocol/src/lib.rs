@@ -4,7 +4,8 @@
 //! on standard output, and a pipe for its complaints on standard error. What follows over the socket:
 //!
 //! 1. Init has left the host's namespaces, and sends [`UNSHARED`].
-//! 2. The keeper has mapped users and groups of the pod to those of the host, and sends [`MAPPED`].
+//! 2. The keeper has mapped users and groups of the pod to those of the host, and sends [`MAPPED`]; with a descriptor,
+//!    a tree of mounts, if it gives the pod's root because the pod's users could not get to it by its path.
 //! 3. If the pod is to have a network, init has made its interface, and sends [`UPLINK`] with two descriptors: a packet
 //!    socket at the other end, and a socket for requests about that end ([`PEER_INDEX`]); if there are neighbours, with
 //!    a third, a packet socket for what is not the gateway's.

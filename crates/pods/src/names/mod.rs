@@ -24,6 +24,7 @@ use crate::limits::{COMPLAINT_MAX_BYTES, END_PATIENCE, START_PATIENCE};
 
 pub mod clocks;
 mod files;
+mod given;
 mod users;
 
 pub use files::Helper;
@@ -89,6 +90,7 @@ pub fn start(
     clocks: Option<[u64; 2]>,
 ) -> Result<(First, UnixStream), Error> {
     let program = program()?;
+    let given = given::Tree::of(&setup.root, users);
     let text = sealed(c"biv-pod", &setup.encode()?, MemfdFlags::empty())?;
     let (mut ours, theirs) = UnixStream::pair()?;
     // The name under which the kernel finds the program is one of the new process's own.
@@ -110,7 +112,12 @@ pub fn start(
         clocks::set(first.child.id(), clocks).map_err(Error::Clocks)?;
     }
     users.map(first.child.id()).map_err(Error::Users)?;
-    ours.write_all(&[MAPPED])?;
+    match given {
+        Some(given) => {
+            rights::send(&ours, &[MAPPED], &[given.belong_to(first.child.id()).as_fd()])?
+        }
+        None => ours.write_all(&[MAPPED])?,
+    }
     if setup.network.is_some() {
         first.peer = Some(peer(&ours).ok_or_else(|| Error::Init(first.why()))?);
     }
