@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::thread;
 
 use inject::AREA_BYTES;
 
@@ -14,7 +15,7 @@ use super::plan::Plan;
 use super::vdso::Other;
 use crate::advice::ADVICE;
 use crate::error::Error;
-use crate::image::Image;
+use crate::image::{Extent, Image};
 use crate::limits::{END_OF_MEMORY, MAX_VDSO_BYTES, PAGE_BYTES};
 use crate::proc::maps;
 use crate::state::{Mapping, Memory, Owner, Source};
@@ -23,6 +24,10 @@ use crate::state::{Mapping, Memory, Owner, Source};
 const MAP_VDSO: u64 = 0x2003;
 /// `MAP_DROPPABLE`, which is a kind of mapping like `MAP_PRIVATE`.
 const MAP_DROPPABLE: i32 = 8;
+
+/// Threads that write the memory of one process, and the fewest pieces (of at most 64 KiB) that are worth a thread.
+const THREADS_MAX: usize = 4;
+const SHARE_MIN: usize = 256;
 
 /// Give a new process its memory. `parent` is that of the process that bore it, with its number; the seed's is dropped
 /// whole. `opened` has the objects; `other` is the vDSO that it gets if that is not its own.
@@ -257,10 +262,41 @@ fn forget(made: &Made, kept: &Kept<'_>, image: &Image, parent: u32) -> Result<()
 }
 
 /// Write the pages, through /proc/PID/mem, which also writes what the process may only read. In kept mappings only
-/// those that differ.
+/// those that differ. Most of the time is the kernel's, which makes the pages; so several threads share much memory.
 fn fill(made: &Made, kept: &Kept<'_>, image: &Image) -> Result<(), Error> {
-    let memory: &File = made.area.memory();
-    for extent in image.extents_of(Owner::Process(made.pid)) {
+    let extents = image.extents_of(Owner::Process(made.pid));
+    let share = extents.len().div_ceil(threads()).max(SHARE_MIN);
+    let mut shares = extents.chunks(share);
+    let first = shares.next().unwrap_or_default();
+    thread::scope(|scope| {
+        let fill = |share| move || fill_share(made.area.memory(), kept, image, share);
+        let begin = |share| thread::Builder::new().spawn_scoped(scope, fill(share));
+        let others: Vec<_> = shares.map(|share| (share, begin(share))).collect();
+        let mut result = fill(first)();
+        for (share, other) in others {
+            // A host may allow no more threads.
+            let Ok(other) = other else {
+                result = result.and_then(|()| fill(share)());
+                continue;
+            };
+            let gone = |_| Err(Error::Host("a thread that writes memory has ended".to_owned()));
+            result = result.and(other.join().unwrap_or_else(gone));
+        }
+        result
+    })
+}
+
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+}
+
+fn fill_share(
+    memory: &File,
+    kept: &Kept<'_>,
+    image: &Image,
+    extents: &[Extent],
+) -> Result<(), Error> {
+    for extent in extents {
         let bytes = image.read(extent)?;
         let at = extent.address;
         let failed = || Error::io(format!("write memory at {at:#x}"));
