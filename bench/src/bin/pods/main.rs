@@ -15,6 +15,7 @@
 
 mod applications;
 mod calls;
+mod criu;
 mod programs;
 mod servers;
 mod verbs;

@@ -8,7 +8,7 @@ use bench::pods::Place;
 use bench::processes::{held_kib, tree};
 use bench::{Spread, run};
 
-use crate::{Options, shown};
+use crate::{Options, criu, shown};
 
 /// Times of single verbs.
 pub const TIMES: Experiment<Options> =
@@ -54,6 +54,7 @@ fn times(options: &Options) -> Result<Report, String> {
         let spread = Spread::of(found).ok_or("nothing was measured")?;
         report.rows.push(vec![(*verb).into(), shown(&spread)]);
     }
+    criu::add(&mut report, place.directory(), options.rounds)?;
     Ok(report)
 }
 
