@@ -70,8 +70,8 @@ fn check(parts: &[(u64, &[u8])]) {
         file.write_all_at(bytes, *offset).expect("there is memory");
     }
     if let Ok(image) = Image::open_with(file, &mut One) {
-        for extent in image.extents() {
-            let _ = image.read(extent);
+        for pages in image.pages() {
+            let _ = pages;
         }
     }
 }

@@ -15,6 +15,7 @@ mod names;
 mod neighbours;
 mod network;
 mod place;
+mod reading;
 mod storms;
 mod terminal;
 mod trunks;

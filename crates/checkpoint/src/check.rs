@@ -14,7 +14,8 @@ mod words;
 
 use std::collections::BTreeSet;
 
-use self::words::{is_name, is_path, require};
+pub(crate) use self::words::require;
+use self::words::{is_name, is_path};
 use crate::advice::ADVICE;
 use crate::error::Error;
 use crate::limits::{

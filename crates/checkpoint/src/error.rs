@@ -51,6 +51,9 @@ pub enum Error {
     /// The image is no image, or is damaged, or says what cannot be.
     #[error("the image cannot be used: {0}")]
     Image(String),
+    /// The process that reads the image does not do what it is to.
+    #[error("the process that reads the image {0}")]
+    Reader(&'static str),
     /// The image needs what this host has not.
     #[error("the image cannot go on here: {0}")]
     Host(String),

@@ -26,9 +26,10 @@
 //!    no inode or kernel address. Of files it has size and time, to refuse a library that is another one now.
 //!
 //! *What each side trusts.* The dump believes the kernel, and nothing that the processes say about themselves matters
-//! but to themselves. The restart believes nothing in the image: [`check`] decides what numbers may be, numbers of
-//! system calls come from this code, and everything is made with the rights of the seed and in its namespaces, by the
-//! process itself. An image is a program together with its data; whoever restarts it runs it.
+//! but to themselves. The restart believes nothing in the image, which another process may read for it ([`reader`]):
+//! [`check`] decides what numbers may be, numbers of system calls come from this code, and everything is made with the
+//! rights of the seed and in its namespaces, by the process itself. An image is a program together with its data;
+//! whoever restarts it runs it.
 //!
 //! *The order of a restart*: System V IPC, which is the namespace's; files, pipes, sockets, terminals and shared
 //! memory (the seed opens all, once, so that who shares a description shares it again); then each process, parents
@@ -57,6 +58,7 @@ mod credentials;
 mod dump;
 mod error;
 mod freeze;
+mod functions;
 mod holes;
 mod image;
 mod ipc_calls;
@@ -80,7 +82,8 @@ pub use dump::Pages;
 pub use error::Error;
 pub use freeze::{Frozen, freeze, freeze_all, freeze_children};
 pub use image::{
-    Compression, Extent, Finished, Image, ImageName, Parents, STREAM_OFFSET, Writer, from_stream,
+    Compression, Finished, Image, ImageName, Pages as PagesOf, Parents, Run, STREAM_OFFSET, Writer,
+    from_stream, reader,
 };
 pub use restart::{Restarted, restart};
 pub use slots::{Given, Slots};

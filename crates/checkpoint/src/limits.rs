@@ -69,6 +69,10 @@ pub const MAX_FEATURES: usize = 1024;
 pub const MAX_VDSO_STEPS: usize = 10_000;
 /// Bytes of a vDSO.
 pub const MAX_VDSO_BYTES: usize = 1 << 20;
+/// Functions of a vDSO, and bytes of the name of one.
+pub const MAX_VDSO_FUNCTIONS: usize = 1024;
+/// See [`MAX_VDSO_FUNCTIONS`].
+pub const MAX_VDSO_NAME_BYTES: usize = 255;
 /// Bytes of the auxiliary vector.
 pub const MAX_AUXILIARY_BYTES: usize = 4096;
 /// Bytes of the description of all processes, without their pages.
@@ -81,6 +85,17 @@ pub const PIECE_BYTES: usize = 64 << 10;
 pub const READ_BYTES: usize = 16 * PIECE_BYTES;
 /// Generations of images that an image may go on from.
 pub const MAX_PARENTS: usize = 64;
+/// How long it is waited, at the most, for who reads an image: so long for each answer, and a second more for so
+/// many bytes of it.
+pub const READER_PATIENCE: Duration = Duration::from_secs(60);
+/// See [`READER_PATIENCE`].
+pub const READER_BYTES_PER_SECOND: u32 = 1 << 20;
+/// Runs of pages that who reads an image is asked for at once.
+pub const READER_RUNS: usize = 16;
+/// Bytes of the reason that who reads an image gives.
+pub const MAX_REASON_BYTES: usize = 1024;
+/// Bytes on their way from who reads an image.
+pub const READER_PIPE_BYTES: usize = 1 << 20;
 /// Bytes of pages that are kept in memory while processes stand still, to be written when they go on.
 pub const MAX_HELD_BYTES: usize = 64 << 20;
 /// The first address that no process may have.

@@ -45,6 +45,6 @@ pub mod vsock;
 
 pub use domain::{Domain, Error, GoingOn, GuestEnd, Plan};
 pub use layout::settle;
-pub use processes::{OtherProcess, begin};
+pub use processes::{OtherProcess, OtherTask, begin};
 pub use run::{CheckedSpec, go_on, launch};
 pub use session::{helper, say};

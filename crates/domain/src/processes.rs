@@ -5,7 +5,7 @@
 //! return then. The parent process writes the second argument. A user who types it gains nothing
 //! over starting a program of his own.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fmt::Display;
 use std::io;
 use std::os::fd::AsFd;
@@ -40,17 +40,35 @@ enum Process {
     Seal(Sealing),
     Unpack(Unpacking),
     Keep(Keeping),
-    Other(&'static OtherProcess, Carry),
+    Other(&'static OtherProcess, Other),
+}
+
+/// What a process does that serves something else than a machine.
+enum Other {
+    /// What a descriptor says.
+    Carry(fn(&Carry) -> u8, Carry),
+    /// What it is told.
+    Serve(&'static CStr, fn() -> io::Result<()>),
 }
 
 /// A process that serves something else than a machine, of a program that links this crate: another execution of the
-/// program, started by [`launch::command_of`].
+/// program.
 #[derive(Debug)]
 pub struct OtherProcess {
     /// Its kind.
     pub kind: &'static str,
-    /// Does what it is to do; returns its exit status.
-    pub run: fn(&Carry) -> u8,
+    /// Does what it is to do.
+    pub task: OtherTask,
+}
+
+/// What such a process does.
+#[derive(Debug)]
+pub enum OtherTask {
+    /// What a descriptor says, if it was started by [`launch::command_of`]; returns its exit status.
+    Carry(fn(&Carry) -> u8),
+    /// What it is told over its standard streams, if it was started as a helper whose order is nothing; under
+    /// a name of its own.
+    Serve(&'static CStr, fn() -> io::Result<()>),
 }
 
 /// To be called first in `main`, before anything is open or running: a process that serves a machine does so, and ends
@@ -117,7 +135,13 @@ impl Process {
             keeper::KIND => read(order).map(Self::Keep),
             unpack::KIND => read(order).map(Self::Unpack),
             kind => match others.iter().find(|other| other.kind == kind) {
-                Some(other) => read(order).map(|order| Self::Other(other, order)),
+                Some(other) => match other.task {
+                    OtherTask::Carry(run) => read(order).map(|order| Other::Carry(run, order)),
+                    OtherTask::Serve(name, serve) => {
+                        read::<()>(order).map(|()| Other::Serve(name, serve))
+                    }
+                }
+                .map(|task| Self::Other(other, task)),
                 None => Err("there is no such process".to_owned()),
             },
         }
@@ -127,7 +151,8 @@ impl Process {
     /// `pgrep -x biv`, those that serve a machine have names of their own.
     fn name(&self, program: &OsStr) -> CString {
         match self {
-            Self::Launch(_) | Self::Other(..) => own_name(program),
+            Self::Launch(_) | Self::Other(_, Other::Carry(..)) => own_name(program),
+            Self::Other(_, Other::Serve(name, _)) => (*name).to_owned(),
             Self::Files(_) => c"biv files".into(),
             Self::Network(_) => c"biv network".into(),
             Self::Router(_) => c"biv router".into(),
@@ -146,8 +171,12 @@ impl Process {
             Self::Router(serving) => vec![serving.control, serving.uplink],
             Self::Switch(serving) => vec![serving.control],
             Self::Sockets(serving) => vec![serving.cable, serving.listener],
-            Self::Launch(order) | Self::Other(_, order) => vec![order.descriptor],
-            Self::Files(_) | Self::Seal(_) | Self::Unpack(_) | Self::Keep(_) => Vec::new(),
+            Self::Launch(order) | Self::Other(_, Other::Carry(_, order)) => vec![order.descriptor],
+            Self::Other(_, Other::Serve(..))
+            | Self::Files(_)
+            | Self::Seal(_)
+            | Self::Unpack(_)
+            | Self::Keep(_) => Vec::new(),
         }
     }
 
@@ -174,7 +203,8 @@ impl Process {
             }
             Self::Sockets(serving) => done("the guest's sockets", vsock::serve(&serving)),
             Self::Seal(sealing) => ended(seal::seal_warm_start(&sealing).map(|()| status::SUCCESS)),
-            Self::Other(other, order) => (other.run)(&order),
+            Self::Other(_, Other::Carry(run, order)) => run(&order),
+            Self::Other(other, Other::Serve(_, serve)) => done(other.kind, serve()),
             Self::Keep(order) => done("the keeper", order.run()),
             Self::Unpack(order) => done("unpacking", unpack::serve(order.confined)),
         }
@@ -216,7 +246,10 @@ fn name(name: &CString) {
 mod tests {
     use super::*;
 
-    const OTHERS: &[OtherProcess] = &[OtherProcess { kind: "other", run: |_| 0 }];
+    const OTHERS: &[OtherProcess] = &[
+        OtherProcess { kind: "other", task: OtherTask::Carry(|_| 0) },
+        OtherProcess { kind: "another", task: OtherTask::Serve(c"biv another", || Ok(())) },
+    ];
 
     #[test]
     fn what_no_process_of_ours_was_given_is_refused() {
@@ -234,6 +267,8 @@ mod tests {
         check("launch", r#"{"descriptor":"5"}"#, false);
         check("other", r#"{"descriptor":5,"detached":true}"#, true);
         check("other", r#"{"descriptor":5}"#, false);
+        check("another", "null", true);
+        check("another", "5", false);
         check(
             "network",
             r#"{"cable":3,"reaches_host":false,"tcp":[[4,80]],"udp":[],"confined":true}"#,

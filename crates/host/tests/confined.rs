@@ -181,6 +181,30 @@ fn forbidden_to_unpackers() -> Vec<Attempt> {
         .collect()
 }
 
+/// What machines may do, and a process that reads images may not.
+fn forbidden_to_readers() -> Vec<Attempt> {
+    let list = [
+        ("hear another socket", libc::SYS_recvmsg, 3),
+        ("send a descriptor", libc::SYS_sendmsg, 0),
+        ("write to another file", libc::SYS_write, 3),
+        ("write anywhere in a file", libc::SYS_pwrite64, 3),
+        ("cut a file off", libc::SYS_ftruncate, 3),
+        ("make room in a file", libc::SYS_fallocate, 3),
+        ("seal a file", libc::SYS_fcntl, 3),
+        ("read where others are", libc::SYS_read, 3),
+        ("control a device of its files", libc::SYS_ioctl, 3),
+        ("have another input", libc::SYS_dup2, 3),
+        ("have memory with a name", libc::SYS_memfd_create, 0),
+        ("have a thread", libc::SYS_clone, libc::CLONE_VM as u64),
+        ("have other limits", libc::SYS_setrlimit, 0),
+    ];
+    list.into_iter()
+        .map(|(name, number, argument)| -> Attempt {
+            (name, Box::new(move || call(number, [argument, 0, 0, 0, 0, 0])))
+        })
+        .collect()
+}
+
 /// Open a file: that is said to be absent, for libraries' sake.
 fn open_a_file() {
     let refusal = std::fs::File::open("/etc/passwd").expect_err("a file could be opened");
@@ -191,6 +215,17 @@ fn open_a_file() {
 fn what_unpackers_do() {
     let mut input = Vec::new();
     std::io::Read::read_to_end(&mut std::io::stdin(), &mut input).expect("there is an input");
+    let memory = vec![1u8; 64 << 20];
+    println!("{}", memory.iter().map(|&byte| u64::from(byte)).sum::<u64>());
+    open_a_file();
+}
+
+/// What reading an image takes: memory, and to read anywhere in a file.
+fn what_readers_do() {
+    let mut byte = [0u8];
+    // SAFETY: the buffer has room for the one byte.
+    let read = unsafe { libc::pread(0, byte.as_mut_ptr().cast(), 1, 0) };
+    println!("{read}");
     let memory = vec![1u8; 64 << 20];
     println!("{}", memory.iter().map(|&byte| u64::from(byte)).sum::<u64>());
     open_a_file();
@@ -212,11 +247,13 @@ fn makes_the_attempt() {
     let act = move || match name.as_str() {
         "what machines do" => what_machines_do(),
         "what unpackers do" => what_unpackers_do(),
+        "what readers do" => what_readers_do(),
         number if number.parse::<c_long>().is_ok() => {
             call(number.parse().expect("a number"), none());
         }
         _ => {
-            let mut all = forbidden().into_iter().chain(forbidden_to_unpackers());
+            let all = forbidden().into_iter().chain(forbidden_to_unpackers());
+            let mut all = all.chain(forbidden_to_readers());
             let (_, act) = all.find(|(known, _)| *known == name).expect("a known attempt");
             act();
         }
@@ -234,6 +271,7 @@ fn makes_the_attempt() {
     } else {
         let confine = match std::env::var("CONFINED_THREAD").as_deref() {
             Ok("unpacker") => host::confine::confine_unpacker,
+            Ok("reader") => host::confine::confine_reader,
             _ => host::confine::confine,
         };
         confine().expect("this host can confine processes");
@@ -267,6 +305,16 @@ fn who_unpacks_may_do_nothing_else() {
         check_refused(name, "unpacker");
     }
     let output = attempt("what unpackers do", "unpacker");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains(THROUGH), "{output:?}");
+}
+
+#[test]
+fn who_reads_images_may_do_nothing_else() {
+    for (name, _) in forbidden().into_iter().chain(forbidden_to_readers()) {
+        check_refused(name, "reader");
+    }
+    let output = attempt("what readers do", "reader");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains(THROUGH), "{output:?}");
 }

@@ -3,8 +3,9 @@
 //! What it is written from is frozen: processes, files and clocks are of one moment. The pipes to init that are the
 //! first command's standard streams are *slots*: what takes their places at the restart is init's again, another one.
 //!
-//! An image grants nothing. It is parsed and checked ([`checkpoint::check`]), its processes are made by the new pod's
-//! init in the new pod's namespaces, and its files by the superuser of the new pod, in file systems of the pod's own.
+//! An image grants nothing. It is parsed by another process ([`crate::reader`]) and checked ([`checkpoint::check`]),
+//! its processes are made by the new pod's init in the new pod's namespaces, and its files by the superuser of the
+//! new pod, in file systems of the pod's own.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use api::pod::{Checkpoint, Member, Record};
 use checkpoint::pod::{Joined, Pod};
-use checkpoint::{Error, Frozen, Given, Image, Parents, Restarted, Slots, Tracker, Writer};
+use checkpoint::{Error, Frozen, Given, Image, Restarted, Slots, Tracker, Writer};
 use host::processes::identity::descriptor_of;
 use protocol::Streams;
 use rustix::fs::{Mode, OFlags, fcntl_getfl};
@@ -96,10 +97,13 @@ pub(crate) struct Dumped {
 pub(crate) fn restart(pod: &Traced, image: &Image, streams: &Streams) -> Result<Restarted, String> {
     let init = pod.init().map_err(|_| "the pod has ended".to_owned())?;
     let (helper, archive) = Helper::unpack(&init, &pod.layers).map_err(words)?;
-    // If it has gone, it says why.
     let copied = image.copy_files(archive);
-    helper.end().map_err(|why| format!("cannot make the pod's files: {why}"))?;
-    copied.map_err(words)?;
+    let ended = helper.end().map_err(|why| format!("cannot make the pod's files: {why}"));
+    match copied {
+        // If it has gone, it says why.
+        Ok(()) | Err(Error::Io { .. }) => ended.and_then(|()| copied.map_err(words))?,
+        Err(error) => return Err(words(error)),
+    }
     let mut ends: Vec<(&str, OwnedFd)> = Vec::new();
     let pipes = pipes(&init).map_err(words)?;
     // Init has both ends: the command reads the first one and writes to the others.
@@ -180,17 +184,4 @@ fn pipes(init: &Init) -> io::Result<Vec<(u32, u64)>> {
 fn open(init: &Init, number: u32) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/{}/fd/{number}", init.number);
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-}
-
-/// Reads an image for a pod, with its parents.
-///
-/// # Errors
-///
-/// It is none, or a parent is missing.
-pub(crate) fn read(file: File, parents: &mut dyn Parents) -> Result<Image, Error> {
-    let image = Image::open_with(file, parents)?;
-    match image.pod() {
-        Some(_) => Ok(image),
-        None => Err(Error::Image("it is not that of a pod".to_owned())),
-    }
 }

@@ -17,7 +17,6 @@ use std::time::Instant;
 
 use api::registry::{self, Claim};
 use api::{Ended, Name, Registry, Written, files, log, networks, pod, record, status};
-use checkpoint::Image;
 use host::processes::identity::open_process;
 use hub::Hub;
 use locks::Unpoisoned;
@@ -30,13 +29,13 @@ use session::{Ending, Input, Line, Outputs, Passing, Session, Signals, Trouble, 
 use spec::shown;
 use uplink::Ports;
 
-use crate::image;
 use crate::limits::{KILL_PATIENCE, LOOK};
 use crate::member::{self, Join};
 use crate::names::{self, First, Users};
 use crate::network::{self, Link, Uplink};
 use crate::order;
-use crate::parents::Places;
+use crate::parents::{self, Places};
+use crate::reader::{self, Opened};
 use crate::root::Files;
 use crate::server::Server;
 use crate::spec::PodSpec;
@@ -103,7 +102,7 @@ pub fn run(spec: &PodSpec, child: Option<Child>) -> Result<u8, Error> {
     let signals = Signals::block()?;
     let open = |path| open_image(path, &spec.parents);
     let image = spec.image.as_deref().map(open).transpose()?;
-    let spec = &match image.as_ref().and_then(Image::pod) {
+    let spec = &match image.as_ref().and_then(|image| image.pod()) {
         Some(pod) => going_on(spec, pod)?,
         None => spec.clone(),
     };
@@ -133,10 +132,14 @@ pub fn run(spec: &PodSpec, child: Option<Child>) -> Result<u8, Error> {
 }
 
 /// Reads the image that a pod is to go on from, and its parents.
-fn open_image(path: &Path, parents: &[PathBuf]) -> Result<Image, Error> {
+fn open_image(path: &Path, parents: &[PathBuf]) -> Result<Opened, Error> {
     let failed = |why: String| Error::Image { path: path.to_owned(), why };
-    let file = File::open(path).map_err(|error| failed(error.to_string()))?;
-    image::read(file, &mut Places::of(path, parents)).map_err(|error| failed(error.to_string()))
+    let file = parents::open(path).map_err(|error| failed(error.to_string()))?;
+    let opened = reader::open(&file, &mut Places::of(path, parents)).map_err(failed)?;
+    match opened.pod() {
+        Some(_) => Ok(opened),
+        None => Err(failed("the image cannot be used: it is not that of a pod".to_owned())),
+    }
 }
 
 /// What a pod is to be that goes on from an image: what the image says is not asked for again, but nothing of the host
@@ -246,7 +249,7 @@ impl Kept {
         &mut self,
         line: Line,
         first: &First,
-        image: Option<Image>,
+        image: Option<Opened>,
         spec: &PodSpec,
         link: Option<Link>,
     ) -> io::Result<(Line, Trouble, tracer::Handle)> {
@@ -309,7 +312,7 @@ impl GoingOn {
 /// Starts a pod, and runs the session with its command.
 fn keep(
     spec: &PodSpec,
-    (image, joined): (Option<Image>, Option<networks::Network>),
+    (image, joined): (Option<Opened>, Option<networks::Network>),
     kept: &mut Kept,
     child: Option<Child>,
     signals: Signals,
@@ -323,12 +326,13 @@ fn keep(
     let files = Files::of(spec, &users)
         .map_err(|error| Error::Root { path: spec.root.clone().unwrap_or_default(), error })?;
     let ports = spec.network.as_ref().map(|network| Ports::bind(&network.publish)).transpose()?;
-    let pod = image.as_ref().and_then(Image::pod);
+    let pod = image.as_ref().and_then(|image| image.pod());
     let order = match pod {
         Some(pod) => order::adopt(pod),
         None => order::order(spec, &files.directory),
     };
     let clocks = pod.map(|pod| pod.clocks);
+    let reading = image.as_ref().map(Opened::process);
     let setup = setup(spec, kept.record().hostname, files, &users);
     let (mut first, line) = start(setup, &users, clocks)?;
     let joined = joined.map(|joined| (&kept.claim.name, joined));
@@ -364,6 +368,8 @@ fn keep(
     if !is_over {
         first.kill();
     }
+    // Nothing is made of the image any more.
+    reading.map(|reading| reading.end());
     // What is frozen cannot end.
     tracer.let_go();
     let why = finish(&mut first, uplink);

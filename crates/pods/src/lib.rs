@@ -6,6 +6,7 @@
 //! - [`names`]: starts the pod's first process in new namespaces.
 //! - `tracer`: the thread that freezes a pod's processes, writes them down, and makes them again (`image`); `copying`:
 //!   how much of that is done while they run.
+//! - [`reader`]: the process that reads an image, and can do nothing else.
 //! - [`keeper`]: the process that keeps one pod: its entry in the registry, its streams, its end; [`server`]: the
 //!   thread that answers requests.
 //! - [`network`]: the process that is its network; [`member`]: its place in a network of several;
@@ -43,6 +44,7 @@ pub mod names;
 pub mod network;
 mod order;
 mod parents;
+pub mod reader;
 mod root;
 pub mod server;
 pub mod spec;

@@ -32,5 +32,12 @@ pub const REST_MAX_BYTES: u64 = 8 << 20;
 /// How often memory is copied while a pod runs.
 pub const MAX_ROUNDS: usize = 8;
 
+/// Address space of the process that reads an image: its description, which may have 1 GiB, as it is in the file, as
+/// it is in memory, and as it is told; and the program.
+pub const READER_MAX_ADDRESS_SPACE_BYTES: u64 = 6 << 30;
+
+/// Descriptors of that process: its streams, the image, its parents.
+pub const READER_MAX_DESCRIPTORS: u64 = 128;
+
 /// Files beside an image that are looked at to find its parents.
 pub const LOOKED_AT_MAX: usize = 4096;

@@ -1,10 +1,11 @@
 //! The parents of an image: files that the command line names, and those that lie beside it.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use checkpoint::{ImageName, Parents};
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{FileType, Mode, OFlags, fstat};
 
 use crate::limits::LOOKED_AT_MAX;
 
@@ -27,7 +28,7 @@ impl<'a> Places<'a> {
 impl Parents for Places<'_> {
     fn find(&mut self, name: &ImageName) -> Option<File> {
         let has_it = |path: PathBuf| {
-            let file = regular(&path)?;
+            let file = open(&path).ok()?;
             (ImageName::of(&file).ok()? == *name).then_some(file)
         };
         let named = self.named.iter().cloned().find_map(has_it);
@@ -40,9 +41,11 @@ impl Parents for Places<'_> {
 }
 
 /// A regular file, opened without waiting for anybody.
-fn regular(path: &Path) -> Option<File> {
+pub(crate) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = open(path, flags, Mode::empty()).ok()?;
-    let kind = FileType::from_raw_mode(fstat(&file).ok()?.st_mode);
-    (kind == FileType::RegularFile).then(|| file.into())
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(file.into()),
+        _ => Err(io::Error::other("it is no file")),
+    }
 }

@@ -8,7 +8,6 @@ use api::http::Response;
 use api::pod::{self, Answer, Inspection, Record, State, Task};
 use api::v1::Refusal;
 use api::{files, http};
-use checkpoint::Image;
 use host::poll::{PollFlags, Poller};
 use hub::Hub;
 use hub::attached::AttachedClient;
@@ -20,6 +19,7 @@ use crate::image::Write;
 use crate::limits::TASK_PATIENCE;
 use crate::names::Handle;
 use crate::network::Link;
+use crate::reader::Opened;
 use crate::tracer::{Ask, Done, Restart, Tracer};
 
 /// What the thread serves.
@@ -36,7 +36,7 @@ pub struct Server {
     /// What freezes it.
     pub tracer: Tracer,
     /// What its processes are to be made from, when init waits for them.
-    pub image: Option<Image>,
+    pub image: Option<Opened>,
     /// Where it is said why there is no pod.
     pub trouble: Trouble,
     /// They are not to run yet.

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use api::pod::Checkpointed;
-use checkpoint::{Frozen, Image, Restarted, freeze_children};
+use checkpoint::{Frozen, Restarted, freeze_children};
 use protocol::Streams;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::copying::{Copying, Known, milliseconds};
 use crate::image::{self, Write};
 use crate::names::Traced;
+use crate::reader::Opened;
 
 /// What the thread is to do.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub enum Ask {
 #[derive(Debug)]
 pub struct Restart {
     /// Of this image.
-    pub image: Image,
+    pub image: Opened,
     /// Those that wait for the first command.
     pub streams: Streams,
     /// They are not to run yet.

@@ -2,8 +2,8 @@
 
 use api::pod::Record;
 use api::status;
-use domain::OtherProcess;
 use domain::run::launch::{self, Carry};
+use domain::{OtherProcess, OtherTask};
 use pods::PodSpec;
 use session::detach::{self, Child};
 use session::say;
@@ -19,8 +19,14 @@ mod network;
 mod ps;
 mod trunk;
 
-/// The processes of this program that keep detached pods.
-pub const PROCESSES: &[OtherProcess] = &[OtherProcess { kind: KIND, run: keep }];
+/// The processes of this program that keep detached pods, and that read images.
+pub const PROCESSES: &[OtherProcess] = &[
+    OtherProcess { kind: KIND, task: OtherTask::Carry(keep) },
+    OtherProcess {
+        kind: pods::reader::KIND,
+        task: OtherTask::Serve(c"biv reader", pods::reader::serve),
+    },
+];
 
 /// Their kind.
 const KIND: &str = "pod";

@@ -2,30 +2,40 @@
 
 use super::words::require;
 use crate::error::Error;
-use crate::image::Extent;
+use crate::image::{Extent, Run};
 use crate::limits::{END_OF_MEMORY, MAX_EXTENTS, PAGE_BYTES, PIECE_BYTES};
 use crate::state::{Owner, Source, State};
 
 /// Check where pieces are in a file whose description begins at `end`, and the form of all that refers to them.
 pub(crate) fn check_pieces(extents: &[Extent], end: u64) -> Result<(), Error> {
-    require(extents.len() <= MAX_EXTENTS, "it has too many pages")?;
-    let mut last = (Owner::Process(0), 0);
+    check_runs(extents.iter().map(Extent::run))?;
     for extent in extents {
-        let is_whole = extent.bytes > 0
-            && u64::from(extent.bytes) % PAGE_BYTES == 0
-            && extent.address % PAGE_BYTES == 0;
         let piece = extent.piece();
         let is_part = piece as usize <= PIECE_BYTES
             && u64::from(piece) % PAGE_BYTES == 0
             && u64::from(extent.skip) % PAGE_BYTES == 0
             && extent.skip.checked_add(extent.bytes).is_some_and(|end| end <= piece);
-        require(is_whole && is_part && extent.stored <= piece, "pages are not whole")?;
+        require(is_part && extent.stored <= piece, "pages are not whole")?;
         let stored = extent.offset.checked_add(extent.stored.into());
         require(stored.is_some_and(|stored| stored <= end), "pages are not in the file")?;
-        require((extent.owner, extent.address) >= last, "pages are out of order")?;
-        let behind = extent.address.checked_add(extent.bytes.into());
+    }
+    Ok(())
+}
+
+/// Check the form of runs of pages, and their order.
+pub(crate) fn check_runs(runs: impl ExactSizeIterator<Item = Run>) -> Result<(), Error> {
+    require(runs.len() <= MAX_EXTENTS, "it has too many pages")?;
+    let mut last = (Owner::Process(0), 0);
+    for run in runs {
+        let is_whole = run.bytes > 0
+            && run.bytes as usize <= PIECE_BYTES
+            && u64::from(run.bytes) % PAGE_BYTES == 0
+            && run.address % PAGE_BYTES == 0;
+        require(is_whole, "pages are not whole")?;
+        require((run.owner, run.address) >= last, "pages are out of order")?;
+        let behind = run.address.checked_add(run.bytes.into());
         let behind = behind.filter(|behind| *behind <= END_OF_MEMORY);
-        last = (extent.owner, behind.ok_or_else(|| Error::Image("pages are nowhere".to_owned()))?);
+        last = (run.owner, behind.ok_or_else(|| Error::Image("pages are nowhere".to_owned()))?);
     }
     Ok(())
 }
@@ -48,39 +58,39 @@ pub(crate) fn check_kept(kept: &[(Owner, u64, u64)]) -> Result<(), Error> {
 }
 
 /// Check where pages are in memory: nowhere but where their owners have room for them.
-pub(crate) fn check_places(state: &State, extents: &[Extent]) -> Result<(), Error> {
+pub(crate) fn check_places(state: &State, runs: &[Run]) -> Result<(), Error> {
     let mut by_pid = std::collections::BTreeMap::new();
     for process in &state.processes {
         by_pid.insert(process.pid, &process.memory.mappings);
     }
     let mut files = 0;
-    for extent in extents {
-        let pid = match extent.owner {
+    for run in runs {
+        let pid = match run.owner {
             Owner::Process(pid) => pid,
             Owner::Segment(index) => {
                 let segments = state.ipc.as_ref().map_or(&[][..], |ipc| &ipc.segments);
                 let segment = segments.get(index as usize);
                 let end = segment.map_or(0, |segment| segment.bytes.next_multiple_of(PAGE_BYTES));
-                let is_inside = extent.address + u64::from(extent.bytes) <= end;
+                let is_inside = run.address + u64::from(run.bytes) <= end;
                 require(is_inside, "pages are behind the end of System V memory")?;
                 continue;
             }
             Owner::Object(index) => {
                 let object = state.objects.get(index as usize);
                 let end = object.map_or(0, |object| object.bytes.next_multiple_of(PAGE_BYTES));
-                let is_inside = extent.address + u64::from(extent.bytes) <= end;
+                let is_inside = run.address + u64::from(run.bytes) <= end;
                 require(is_inside, "pages are behind the end of their object")?;
                 continue;
             }
             Owner::Files => {
-                require(extent.address == files, "a part of the files is missing")?;
-                files += u64::from(extent.bytes);
+                require(run.address == files, "a part of the files is missing")?;
+                files += u64::from(run.bytes);
                 continue;
             }
         };
         let mappings = by_pid.get(&pid);
         let mappings = mappings.ok_or_else(|| Error::Image("pages are nobody's".to_owned()))?;
-        let (mut at, behind) = (extent.address, extent.address + u64::from(extent.bytes));
+        let (mut at, behind) = (run.address, run.address + u64::from(run.bytes));
         while at < behind {
             let index = mappings.partition_point(|mapping| mapping.end <= at);
             let mapping = mappings.get(index).filter(|mapping| mapping.start <= at);

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::limits::MAX_NAME_BYTES;
 
 /// Refuse the image for `what` unless something holds.
-pub(super) fn require(holds: bool, what: &str) -> Result<(), Error> {
+pub(crate) fn require(holds: bool, what: &str) -> Result<(), Error> {
     if holds { Ok(()) } else { Err(Error::Image(what.to_owned())) }
 }
 

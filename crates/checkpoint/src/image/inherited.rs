@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::HEADER_BYTES;
+use super::layout::{HEADER_BYTES, MAGIC};
 use crate::bytes::Bytes;
 use crate::state::Owner;
 
@@ -24,6 +24,23 @@ impl ImageName {
         let mut header = [0; HEADER_BYTES];
         file.read_exact_at(&mut header, 0)?;
         Ok(Self::of_header(&header))
+    }
+
+    /// That which has this digest.
+    pub(super) fn from_digest(digest: &[u8]) -> Self {
+        Self(digest.into())
+    }
+
+    /// Its digest.
+    pub(super) fn digest(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether it is that of a file which begins as images do.
+    pub(super) fn is_image(&self, file: &File) -> bool {
+        let mut magic = [0; MAGIC.len()];
+        let begins = file.read_exact_at(&mut magic, 0).is_ok_and(|()| magic == MAGIC);
+        begins && Self::of(file).is_ok_and(|name| name == *self)
     }
 
     pub(super) fn of_header(header: &[u8]) -> Self {

@@ -22,16 +22,23 @@
 //! *Increments.* An image may have a parent, and says where pages of processes are still those of the parent
 //! ([`Inherited`]). The parent is named by the BLAKE3 of its header, which stands for the description by a digest and
 //! thereby for all of its pieces by their checksums. Who opens an image gives its parents.
+//!
+//! *Who reads.* Whoever does not know where an image is from has it read by a process that can do nothing else
+//! ([`reader`]), and never looks at the file.
 
+mod description;
 mod inherited;
 mod layout;
-mod reader;
+mod opened;
+mod parse;
+mod pieces;
+pub mod reader;
 mod stream;
 mod table;
 mod writer;
 
 pub use inherited::{ImageName, Parents};
-pub use reader::Image;
+pub use opened::{Image, Pages};
 pub use stream::{STREAM_OFFSET, from_stream};
 pub use writer::{Compression, Finished, Writer};
 
@@ -54,9 +61,27 @@ pub(crate) struct Content {
     pub inherited: Option<Inherited>,
 }
 
+/// Pages that an image has, one behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Whose they are.
+    pub owner: Owner,
+    /// The first address.
+    pub address: u64,
+    /// Their bytes, no more than [`PIECE_BYTES`](crate::limits::PIECE_BYTES).
+    pub bytes: u32,
+}
+
+impl Run {
+    /// The first address behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.address.saturating_add(self.bytes.into())
+    }
+}
+
 /// A run of pages, and where they are in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Extent {
+pub(crate) struct Extent {
     /// Whose pages they are.
     pub owner: Owner,
     /// The first address.
@@ -92,9 +117,14 @@ impl Extent {
         Self { owner, address, bytes, offset, stored, crc, skip: 0, whole: 0, file: 0 }
     }
 
+    /// What it is in memory.
+    pub(crate) fn run(&self) -> Run {
+        Run { owner: self.owner, address: self.address, bytes: self.bytes }
+    }
+
     /// The first address behind it.
     pub(crate) fn end(&self) -> u64 {
-        self.address.saturating_add(self.bytes.into())
+        self.run().end()
     }
 
     /// Bytes of its piece in memory.

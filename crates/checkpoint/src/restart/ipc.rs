@@ -171,9 +171,9 @@ impl Seed<'_> {
         let what = format!("attach the System V memory {id}");
         let start = self.call(what, libc::SYS_shmat, [id.into(), 0, 0])?;
         let mut result = Ok(());
-        for extent in image.extents_of(owner) {
-            result = image.read(extent).and_then(|bytes| {
-                let written = self.area.memory().write_all_at(&bytes, start + extent.address);
+        for pages in image.pages_of(owner) {
+            result = pages.and_then(|(run, bytes)| {
+                let written = self.area.memory().write_all_at(&bytes, start + run.address);
                 written.map_err(Error::io("fill System V memory"))
             });
             if result.is_err() {

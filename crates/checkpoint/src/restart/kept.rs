@@ -81,8 +81,8 @@ fn is_born_with(mapping: &Mapping) -> bool {
 /// The addresses at which a process has pages of its own.
 fn runs(image: &Image, pid: u32) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
-    for extent in image.extents_of(Owner::Process(pid)) {
-        let (start, end) = (extent.address, extent.address + u64::from(extent.bytes));
+    for run in image.runs_of(Owner::Process(pid)) {
+        let (start, end) = (run.address, run.end());
         match runs.last_mut() {
             Some(last) if last.end == start => last.end = end,
             _ => runs.push(start..end),

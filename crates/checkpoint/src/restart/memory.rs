@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::thread;
 
@@ -15,7 +16,7 @@ use super::plan::Plan;
 use super::vdso::Other;
 use crate::advice::ADVICE;
 use crate::error::Error;
-use crate::image::{Extent, Image};
+use crate::image::Image;
 use crate::limits::{END_OF_MEMORY, MAX_VDSO_BYTES, PAGE_BYTES};
 use crate::proc::maps;
 use crate::state::{Mapping, Memory, Owner, Source};
@@ -264,19 +265,23 @@ fn forget(made: &Made, kept: &Kept<'_>, image: &Image, parent: u32) -> Result<()
 /// Write the pages, through /proc/PID/mem, which also writes what the process may only read. In kept mappings only
 /// those that differ. Most of the time is the kernel's, which makes the pages; so several threads share much memory.
 fn fill(made: &Made, kept: &Kept<'_>, image: &Image) -> Result<(), Error> {
-    let extents = image.extents_of(Owner::Process(made.pid));
-    let share = extents.len().div_ceil(threads()).max(SHARE_MIN);
-    let mut shares = extents.chunks(share);
+    let all = image.places_of(Owner::Process(made.pid));
+    let share = all.len().div_ceil(threads()).max(SHARE_MIN);
+    let (end, memory) = (all.end, made.area.memory());
+    let mut shares = all.step_by(share).map(|first| first..end.min(first + share));
     let first = shares.next().unwrap_or_default();
     thread::scope(|scope| {
-        let fill = |share| move || fill_share(made.area.memory(), kept, image, share);
-        let begin = |share| thread::Builder::new().spawn_scoped(scope, fill(share));
-        let others: Vec<_> = shares.map(|share| (share, begin(share))).collect();
-        let mut result = fill(first)();
-        for (share, other) in others {
+        let fill = |share: &Range<usize>| {
+            let share = share.clone();
+            move || fill_share(memory, kept, image, share)
+        };
+        let begin = |share: &Range<usize>| thread::Builder::new().spawn_scoped(scope, fill(share));
+        let others: Vec<_> = shares.map(|share| (begin(&share), share)).collect();
+        let mut result = fill(&first)();
+        for (other, share) in others {
             // A host may allow no more threads.
             let Ok(other) = other else {
-                result = result.and_then(|()| fill(share)());
+                result = result.and_then(|()| fill(&share)());
                 continue;
             };
             let gone = |_| Err(Error::Host("a thread that writes memory has ended".to_owned()));
@@ -294,11 +299,11 @@ fn fill_share(
     memory: &File,
     kept: &Kept<'_>,
     image: &Image,
-    extents: &[Extent],
+    places: Range<usize>,
 ) -> Result<(), Error> {
-    for extent in extents {
-        let bytes = image.read(extent)?;
-        let at = extent.address;
+    for pages in image.pages_at(places) {
+        let (run, bytes) = pages?;
+        let at = run.address;
         let failed = || Error::io(format!("write memory at {at:#x}"));
         if kept.is_empty() {
             memory.write_all_at(&bytes, at).map_err(failed())?;

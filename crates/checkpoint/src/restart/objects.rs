@@ -56,12 +56,12 @@ fn fill(file: &File, index: usize, object: &Object, image: &Image) -> Result<(),
     let failed = |error: rustix::io::Errno| Error::io("make an object as it was")(error);
     ftruncate(file, object.bytes).map_err(failed)?;
     let owner = Owner::Object(u32::try_from(index).unwrap_or(u32::MAX));
-    for extent in image.extents_of(owner) {
-        let mut bytes = image.read(extent)?;
+    for pages in image.pages_of(owner) {
+        let (run, mut bytes) = pages?;
         // The last page may be longer than the file.
-        let rest = object.bytes.saturating_sub(extent.address);
+        let rest = object.bytes.saturating_sub(run.address);
         bytes.truncate(usize::try_from(rest).unwrap_or(usize::MAX).min(bytes.len()));
-        let written = file.write_all_at(&bytes, extent.address);
+        let written = file.write_all_at(&bytes, run.address);
         written.map_err(Error::io("fill an object"))?;
     }
     let seals = SealFlags::from_bits_retain(object.seals);

@@ -56,7 +56,7 @@ fn make_all(
 ) -> Result<(), Error> {
     let state = image.state();
     let before = crate::proc::numbers(seed.seat.task(), "fd")?;
-    let other = vdso::find(seed.seat.task(), state)?;
+    let other = vdso::find(seed.seat.task(), image)?;
     let opened = files::open(&seed.seat, &seed.area, image, (given, restarted));
     let made = opened.and_then(|opened| {
         processes(seed, image, (opened, other.as_ref()), restarted)?;

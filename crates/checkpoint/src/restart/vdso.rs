@@ -12,14 +12,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use object::read::elf::ElfFile64;
-use object::{Endianness, Object, ObjectSymbol};
-
 use super::hole;
 use crate::error::Error;
+use crate::functions::{Function, functions};
+use crate::image::Image;
 use crate::limits::MAX_VDSO_BYTES;
 use crate::proc::maps;
-use crate::state::{Mapping, Memory, Source, State};
+use crate::state::{Mapping, Memory, Source};
 
 /// Functions begin at multiples of that.
 const ALIGNMENT: u64 = 16;
@@ -41,7 +40,8 @@ pub(super) struct Other {
 }
 
 /// Look whether the kernel has another vDSO than the processes had; `task` is one of the kernel's.
-pub(super) fn find(task: u32, state: &State) -> Result<Option<Other>, Error> {
+pub(super) fn find(task: u32, image: &Image) -> Result<Option<Other>, Error> {
+    let state = image.state();
     let all = state.processes.iter().flat_map(|process| &process.memory.mappings);
     let old: Vec<&Mapping> = all.filter(|mapping| mapping.source == Source::Vdso).collect();
     if old.is_empty() {
@@ -77,7 +77,7 @@ pub(super) fn find(task: u32, state: &State) -> Result<Option<Other>, Error> {
     // The seed's area is mapped, so this is another place.
     let start = hole::find(task, state)?;
     let at = start + (line.start - first.start);
-    let old = join(code, &new, at)?;
+    let old = join((code, image.functions()), &new, at)?;
     Ok(Some(Other { start, end: start + bytes, code: at, digest, old }))
 }
 
@@ -88,31 +88,22 @@ fn is_inside(process: &crate::state::Process, memory: &Memory) -> bool {
     process.threads.iter().any(|thread| is_there(thread.registers[INSTRUCTION]))
 }
 
-/// Functions of a vDSO by their names: offset and bytes.
-fn functions(code: &[u8]) -> Result<BTreeMap<String, (u64, u64)>, Error> {
-    let wrong = |_| Error::Image("a vDSO is no ELF file".to_owned());
-    let file = ElfFile64::<Endianness>::parse(code).map_err(wrong)?;
-    let mut functions = BTreeMap::new();
-    for symbol in file.dynamic_symbols().filter(|symbol| symbol.size() > 0) {
-        if let Ok(name) = symbol.name() {
-            functions.insert(name.to_owned(), (symbol.address(), symbol.size()));
-        }
+/// The old one, which has these functions, with jumps to the new one, which is at `at`.
+fn join((old, from): (&[u8], &[Function]), new: &[u8], at: u64) -> Result<Vec<u8>, Error> {
+    if from.is_empty() {
+        return Err(Error::Image("a vDSO is no ELF file, or has no function".to_owned()));
     }
-    Ok(functions)
-}
-
-/// The old one with jumps to the new one, which is at `at`.
-fn join(old: &[u8], new: &[u8], at: u64) -> Result<Vec<u8>, Error> {
-    let (from, to) = (functions(old)?, functions(new)?);
+    let to = functions(new)?;
+    let to: BTreeMap<&str, u64> = to.iter().map(|it| (it.name.as_str(), it.offset)).collect();
     let mut joined = old.to_vec();
-    for (name, (offset, bytes)) in from {
-        let code = match to.get(&name) {
-            Some((found, _)) => jump(at.wrapping_add(*found)),
-            None => substitute(&name),
+    for Function { name, offset, bytes } in from {
+        let code = match to.get(name.as_str()) {
+            Some(found) => jump(at.wrapping_add(*found)),
+            None => substitute(name),
         };
         let room = bytes.checked_next_multiple_of(ALIGNMENT);
         let is_room = room.is_some_and(|room| code.len() as u64 <= room);
-        let place = usize::try_from(offset)
+        let place = usize::try_from(*offset)
             .ok()
             .and_then(|offset| joined.get_mut(offset..offset.checked_add(code.len())?));
         let place = place.filter(|_| is_room).ok_or_else(|| {
@@ -176,10 +167,11 @@ mod tests {
     #[test]
     fn functions_lead_to_the_new_ones() {
         let vdso = own();
-        let joined = join(&vdso, &vdso, 0x7000_0000_0000).expect("it has room");
         let functions = functions(&vdso).expect("it is one");
+        let joined = join((&vdso, &functions), &vdso, 0x7000_0000_0000).expect("it has room");
         for name in ["__vdso_clock_gettime", "__vdso_time", "__vdso_getcpu", "gettimeofday"] {
-            let offset = functions[name].0;
+            let function = functions.iter().find(|function| function.name == name);
+            let offset = function.expect("there is one").offset;
             let found = &joined[offset as usize..][..12];
             assert_eq!(found, jump(0x7000_0000_0000 + offset), "{name}");
         }
@@ -198,11 +190,17 @@ mod tests {
     #[test]
     fn what_is_no_vdso_is_refused() {
         let vdso = own();
+        let join = |old: &[u8], new: &[u8]| join((old, &functions(old)?), new, 0);
         for cut in 0..vdso.len().min(6000) {
             // Whatever is missing, nothing is written where it does not belong, and nothing panics.
-            let _ = join(&vdso[..cut], &vdso, 0);
-            let _ = join(&vdso, &vdso[..cut], 0);
+            let _ = join(&vdso[..cut], &vdso);
+            let _ = join(&vdso, &vdso[..cut]);
         }
-        assert!(join(&[0; 4096], &vdso, 0).is_err());
+        assert!(join(&[0; 4096], &vdso).is_err());
+        assert!(super::join((&vdso, &[]), &vdso, 0).is_err());
+        let beyond = |offset, bytes| Function { name: "time".to_owned(), offset, bytes };
+        for function in [beyond(vdso.len() as u64, 64), beyond(u64::MAX, 64), beyond(0, u64::MAX)] {
+            assert!(super::join((&vdso, &[function]), &vdso, 0).is_err());
+        }
     }
 }

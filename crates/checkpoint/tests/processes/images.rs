@@ -16,7 +16,7 @@ use checkpoint::{Compression, Error, Image, Pages, Slots, Writer};
 use crate::support;
 
 /// An image of a program that waits, as bytes; none where it cannot be made, which is said.
-fn waiting(name: &str) -> Option<Vec<u8>> {
+pub fn waiting(name: &str) -> Option<Vec<u8>> {
     let directory = support::Directory::new(name);
     let program = support::compile(&directory, "still")?;
     let subject = support::Subject::start(&directory, &program)?;
@@ -29,7 +29,7 @@ fn waiting(name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn file(bytes: &[u8]) -> File {
+pub fn file(bytes: &[u8]) -> File {
     let file = rustix::fs::memfd_create("image", rustix::fs::MemfdFlags::CLOEXEC);
     let file = File::from(file.expect("there is memory"));
     file.write_all_at(bytes, 0).expect("there is memory");
@@ -39,7 +39,7 @@ fn file(bytes: &[u8]) -> File {
 /// Open an image and read all its pages.
 fn read(bytes: &[u8]) -> Result<usize, Error> {
     let image = Image::open(file(bytes))?;
-    image.extents().iter().try_fold(0, |sum, extent| Ok(sum + image.read(extent)?.len()))
+    image.pages().try_fold(0, |sum, pages| Ok(sum + pages?.1.len()))
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn an_image_that_was_not_finished_is_none() {
 }
 
 /// A terminal that can be.
-fn terminal() -> Terminal {
+pub fn terminal() -> Terminal {
     Terminal {
         index: 0,
         slot: Some("console".to_owned()),

@@ -5,6 +5,7 @@
 mod chaos;
 mod images;
 mod random;
+mod reader;
 mod refusals;
 mod services;
 mod several;

@@ -203,7 +203,11 @@ pub fn image_with(frozen: &mut Frozen, change: impl FnOnce(&mut State)) -> Image
     let mut state = state.unwrap_or_else(|error| panic!("{error}"));
     change(&mut state);
     let file = writer.finish(state).expect("there is memory");
-    Image::open(file).unwrap_or_else(|error| panic!("{error}"))
+    let there = Image::open_by(crate::reader::reader(), &file, &mut ());
+    let here = Image::open(file).unwrap_or_else(|error| panic!("{error}"));
+    let there = there.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(here.state(), there.state(), "who reads it says the same");
+    there
 }
 
 /// The pages of an image, as their digests, without what the kernel writes there about processors (rseq(2)).
@@ -214,16 +218,16 @@ pub fn pages(image: &Image) -> Vec<(Owner, u64, blake3::Hash)> {
     };
     let sequences: Vec<_> = image.state().processes.iter().flat_map(threads).collect();
     let mut pages = Vec::new();
-    for extent in image.extents() {
-        let mut bytes = image.read(extent).unwrap_or_else(|error| panic!("{error}"));
+    for run in image.pages() {
+        let (run, mut bytes) = run.unwrap_or_else(|error| panic!("{error}"));
         for (owner, address) in &sequences {
-            let offset = address.wrapping_sub(extent.address) as usize;
-            if *owner == extent.owner && offset < bytes.len() {
+            let offset = address.wrapping_sub(run.address) as usize;
+            if *owner == run.owner && offset < bytes.len() {
                 bytes[offset..offset + 32].fill(0);
             }
         }
         for (index, page) in bytes.chunks(4096).enumerate() {
-            pages.push((extent.owner, extent.address + index as u64 * 4096, blake3::hash(page)));
+            pages.push((run.owner, run.address + index as u64 * 4096, blake3::hash(page)));
         }
     }
     pages

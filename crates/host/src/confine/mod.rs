@@ -8,8 +8,8 @@
 //! rest:
 //!
 //! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
-//! 2. What is not in the lists of its kind of process ([`process`] for each; [`table`], [`files`],
-//!    [`network`], [`router`], [`sockets`], [`unpack`]) is not executed. The attempt is a SIGSYS, whose handler says
+//! 2. What is not in the lists of its kind of process ([`process`] for each; [`table`], [`files`], [`network`],
+//!    [`reader`], [`router`], [`sockets`], [`unpack`]) is not executed. The attempt is a SIGSYS, whose handler says
 //!    what was tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
 //! 3. It gives no speculative-execution mitigation of its own (`SECCOMP_FILTER_FLAG_SPEC_ALLOW`):
 //!    kernels before 5.16 would otherwise switch off store bypassing for guest code, which shares
@@ -28,6 +28,7 @@ use seccompiler::{
 mod files;
 mod network;
 mod process;
+mod reader;
 mod router;
 mod sockets;
 mod table;
@@ -119,6 +120,16 @@ pub fn confine_unpacker() -> Result<(), Error> {
     confine_with(UNPACKER)
 }
 
+/// Confine this process, which reads files that it is sent over its standard input, and says on its standard output
+/// what is in them: it may do nothing else.
+///
+/// # Errors
+///
+/// As [`confine`].
+pub fn confine_reader() -> Result<(), Error> {
+    confine_with(READER)
+}
+
 /// A list of calls.
 type Calls = [(c_long, Condition)];
 
@@ -128,6 +139,7 @@ const FILE_SERVER: &[&Calls] = &[process::ALLOWED, ALLOWED, files::ALLOWED];
 const NETWORK: &[&Calls] = &[process::ALLOWED, network::ALLOWED];
 const ROUTER: &[&Calls] = &[process::ALLOWED, router::ALLOWED];
 const SOCKETS: &[&Calls] = &[process::ALLOWED, sockets::ALLOWED];
+const READER: &[&Calls] = &[process::ALLOWED, reader::ALLOWED];
 const UNPACKER: &[&Calls] = &[process::ALLOWED, unpack::ALLOWED];
 
 /// Confine this process to what is in these.
@@ -354,6 +366,7 @@ mod tests {
             with_absent(ROUTER),
             with_absent(SOCKETS),
             with_absent(UNPACKER),
+            with_absent(READER),
             numbers(FILE_SERVER),
         ];
         for mut calls in lists {
@@ -366,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_filters_are_within_the_kernels_limit() {
-        for lists in [MACHINE, FILE_SERVER, NETWORK, ROUTER, SOCKETS, UNPACKER] {
+        for lists in [MACHINE, FILE_SERVER, NETWORK, ROUTER, SOCKETS, UNPACKER, READER] {
             let (absent, refused) = programs(lists).unwrap();
             // BPF_MAXINSNS (linux/bpf_common.h).
             assert!(absent.len() < 4096 && refused.len() < 4096, "{}", refused.len());
