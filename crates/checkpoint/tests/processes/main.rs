@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod chaos;
+mod golden;
 mod images;
 mod random;
 mod reader;
