@@ -37,6 +37,13 @@ pub const MAX_SOCKET_BYTES: usize = 64 << 20;
 pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
 /// Bytes of a datagram of UDP.
 pub const MAX_DATAGRAM_BYTES: usize = 65_535;
+/// Multicast groups that a socket has joined, and senders that are named for one of them (the kernel's usual limits are
+/// 20, and 10 or 64).
+pub const MAX_GROUPS_OF_SOCKET: usize = 4096;
+/// See [`MAX_GROUPS_OF_SOCKET`].
+pub const MAX_GROUP_SOURCES: usize = 1024;
+/// Bytes of the name of a network interface (the kernel's `IFNAMSIZ`, less one).
+pub const MAX_INTERFACE_NAME_BYTES: usize = 15;
 /// Messages that are in a socket's queue, or in one of System V IPC.
 pub const MAX_MESSAGES: usize = 65_536;
 /// Descriptors that go with a message (the kernel's `SCM_MAX_FD`).

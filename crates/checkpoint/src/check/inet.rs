@@ -4,8 +4,11 @@ use std::net::SocketAddr;
 
 use super::words::require;
 use crate::error::Error;
-use crate::limits::{MAX_BACKLOG, MAX_DATAGRAM_BYTES, MAX_MESSAGES, MAX_SOCKET_BYTES};
-use crate::state::inet::{Datagram, Inet, InetRole};
+use crate::limits::{
+    MAX_BACKLOG, MAX_DATAGRAM_BYTES, MAX_GROUP_SOURCES, MAX_GROUPS_OF_SOCKET,
+    MAX_INTERFACE_NAME_BYTES, MAX_MESSAGES, MAX_SOCKET_BYTES,
+};
+use crate::state::inet::{Datagram, Group, Inet, InetRole};
 
 /// The most that a window can be shifted by (RFC 7323, section 2.3).
 const MAX_SCALE: u8 = 14;
@@ -18,6 +21,9 @@ pub(super) fn check(inet: &Inet) -> Result<(), Error> {
     require(inet.name.as_ref().is_none_or(is_its), "a socket has a name of another family")?;
     let is_plain = !matches!(inet.role, InetRole::Idle | InetRole::Listens { .. });
     require(!(inet.multipath && is_plain), "a socket of Multipath TCP is wrong")?;
+    let may_join = |group: &Group| is_group(group) && (inet.six || group.address.is_ipv4());
+    let is_fine = inet.groups.len() <= MAX_GROUPS_OF_SOCKET && inet.groups.iter().all(may_join);
+    require(is_fine, "a multicast group is wrong")?;
     match &inet.role {
         InetRole::Idle => Ok(()),
         InetRole::Listens { backlog } => {
@@ -52,4 +58,15 @@ pub(super) fn check(inet: &Inet) -> Result<(), Error> {
             require(is_fine, "a connection is wrong")
         }
     }
+}
+
+fn is_group(group: &Group) -> bool {
+    let names = 1..=MAX_INTERFACE_NAME_BYTES;
+    let is_of_family = |source: &std::net::IpAddr| source.is_ipv4() == group.address.is_ipv4();
+    names.contains(&group.interface.len())
+        && !group.interface.contains(['\0', '/'])
+        && group.address.is_multicast()
+        && group.sources.len() <= MAX_GROUP_SOURCES
+        && group.sources.iter().all(is_of_family)
+        && !(group.only && group.sources.is_empty())
 }

@@ -1,6 +1,6 @@
 //! TCP and UDP sockets, as an image has them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,22 @@ pub struct Inet {
     pub name: Option<SocketAddr>,
     /// What it is doing.
     pub role: InetRole,
+    /// The multicast groups that it has joined.
+    #[serde(default)]
+    pub groups: Vec<Group>,
+}
+
+/// A multicast group that a socket has joined (`struct group_filter` of RFC 3678).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// The name of the interface at which it hears the group.
+    pub interface: String,
+    /// The address of the group.
+    pub address: IpAddr,
+    /// Whether it hears only these senders; else all but these.
+    pub only: bool,
+    /// Addresses of senders.
+    pub sources: Vec<IpAddr>,
 }
 
 /// What a TCP or UDP socket is doing.

@@ -230,6 +230,7 @@ fn add_to(state: &mut State) {
         multipath: false,
         name: "1.2.3.4:5".parse().ok(),
         role: InetRole::Idle,
+        groups: Vec::new(),
     })));
     state.locks.push(Lock { description: 0, owner: LockOwner::Whole, exclusive: true });
     let (capacity, content) = (4096, Bytes(vec![6]));

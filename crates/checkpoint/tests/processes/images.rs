@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use checkpoint::state::inet::{Connection, Inet, InetRole};
+use checkpoint::state::inet::{Connection, Group, Inet, InetRole};
 use checkpoint::state::sockets::{
     Message, Protocol, Socket, SocketOption, Unix, UnixKind, UnixRole,
 };
@@ -301,23 +301,24 @@ fn sockets_that_cannot_be_are_refused() {
     });
 }
 
+/// A socket of the Internet that does that.
+fn internet(role: InetRole) -> Inet {
+    Inet { six: false, multipath: false, name: "1.2.3.4:5".parse().ok(), role, groups: Vec::new() }
+}
+
+/// Have somebody have it open.
+fn put(state: &mut State, inet: Inet) {
+    let file = OpenFile::Socket { index: 0 };
+    state.descriptions.push(Description { flags: 2, file });
+    let (options, protocol) = (Vec::new(), Protocol::Inet(inet));
+    state.sockets.push(Socket { options, protocol });
+}
+
 #[test]
 fn connections_that_cannot_be_are_refused() {
     let Some(bytes) = waiting("claims-of-connections") else { return };
     let original = Image::open(file(&bytes)).unwrap_or_else(|error| panic!("{error}"));
     let check = |what: &str, change: &dyn Fn(&mut State)| check_refused(&original, what, change);
-    let internet = |role: InetRole| Inet {
-        six: false,
-        multipath: false,
-        name: "1.2.3.4:5".parse().ok(),
-        role,
-    };
-    let put = |state: &mut State, inet: Inet| {
-        let file = OpenFile::Socket { index: 0 };
-        state.descriptions.push(Description { flags: 2, file });
-        let (options, protocol) = (Vec::new(), Protocol::Inet(inet));
-        state.sockets.push(Socket { options, protocol });
-    };
     let connection = || Connection {
         peer: "1.2.3.4:6".parse().expect("it is an address"),
         received: Bytes(Vec::new()),
@@ -354,4 +355,31 @@ fn connections_that_cannot_be_are_refused() {
     check("a backlog without end", &|state| {
         put(state, internet(InetRole::Listens { backlog: u32::MAX }));
     });
+}
+
+#[test]
+fn groups_that_cannot_be_are_refused() {
+    let Some(bytes) = waiting("claims-of-groups") else { return };
+    let original = Image::open(file(&bytes)).unwrap_or_else(|error| panic!("{error}"));
+    let check = |what: &str, change: &dyn Fn(&mut State)| check_refused(&original, what, change);
+    let group = |interface: &str, address: &str, sources: &[&str]| {
+        let parse = |text: &&str| text.parse().expect("it is an address");
+        let sources = sources.iter().map(parse).collect();
+        Group { interface: interface.to_owned(), address: parse(&address), only: true, sources }
+    };
+    let with = |groups| Inet { groups, ..internet(InetRole::Idle) };
+    let result = changed(&original, &|state| {
+        put(state, with(vec![group("lo", "239.0.0.1", &["1.2.3.4"])]));
+    });
+    assert!(result.is_ok(), "{result:?}");
+    for (what, group) in [
+        ("a group that is none", group("lo", "1.2.3.4", &["1.2.3.4"])),
+        ("a group of another family", group("lo", "ff02::1", &["fd00::1"])),
+        ("a group at no interface", group("", "239.0.0.1", &["1.2.3.4"])),
+        ("a group at an interface with a path", group("../lo", "239.0.0.1", &["1.2.3.4"])),
+        ("a group of which nobody is heard", group("lo", "239.0.0.1", &[])),
+        ("a sender of another family", group("lo", "239.0.0.1", &["fd00::1"])),
+    ] {
+        check(what, &|state| put(state, with(vec![group.clone()])));
+    }
 }

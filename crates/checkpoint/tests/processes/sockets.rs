@@ -20,6 +20,16 @@ fn internet_sockets() {
     check_in(Network::Own, "internet");
 }
 
+#[test]
+fn multicast_groups() {
+    check_in(Network::Own, "groups");
+}
+
+#[test]
+fn options_of_sockets() {
+    check_in(Network::Own, "options");
+}
+
 /// A process that has connections with one that stays is moved, three times.
 #[test]
 fn connections_with_somebody_who_stays() {

@@ -1,7 +1,13 @@
 //! Sockets, through descriptors that are ours too: options by their numbers, and what is in queues.
+//!
+//! - [`filter`](mod@filter): programs that say what arrives.
+//! - [`groups`]: multicast groups.
+
+pub mod filter;
+pub mod groups;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The value of an option, of at most so many bytes.
 ///
@@ -10,16 +16,19 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 /// As getsockopt(2).
 pub fn option(socket: impl AsFd, level: i32, name: i32, most: usize) -> io::Result<Vec<u8>> {
     let mut value = vec![0_u8; most];
-    let mut bytes = libc::socklen_t::try_from(most).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let socket = socket.as_fd().as_raw_fd();
-    let at = value.as_mut_ptr().cast();
+    let bytes = get(socket.as_fd(), level, name, &mut value)?;
+    value.truncate(bytes);
+    Ok(value)
+}
+
+/// What is at `value` becomes at most so many bytes; how many the kernel says that they are.
+fn get(socket: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> io::Result<usize> {
+    let bytes = libc::socklen_t::try_from(value.len());
+    let mut bytes = bytes.map_err(|_| io::ErrorKind::InvalidInput)?;
+    let (socket, at) = (socket.as_raw_fd(), value.as_mut_ptr().cast());
     // SAFETY: the kernel writes at most `bytes` bytes, for which there is room.
     let result = unsafe { libc::getsockopt(socket, level, name, at, &raw mut bytes) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    value.truncate(bytes as usize);
-    Ok(value)
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes as usize) }
 }
 
 /// Set an option.

@@ -11,10 +11,15 @@ use crate::error::Error;
 use crate::state::Bytes;
 use crate::state::inet::Datagram;
 
-/// Look at those that wait at a socket; they stay there.
-pub(super) fn read(entry: &Entry) -> Result<Vec<Datagram>, Error> {
+/// Look at those that wait at a socket with that name; they stay there.
+pub(super) fn read(entry: &Entry, name: Option<SocketAddr>) -> Result<Vec<Datagram>, Error> {
     if !entry.has(PollFlags::IN)? {
         return Ok(Vec::new());
+    }
+    let name = name.map(|name| name.ip().to_canonical());
+    if name.is_some_and(|name| name.is_ipv6() && name.is_multicast()) {
+        let what = "has a UDP socket with datagrams to an IPv6 group that it has not received";
+        return Err(Error::unsupported(entry.pid, what));
     }
     queue::peek_all(entry)?
         .into_iter()

@@ -23,7 +23,7 @@ use crate::options::{NO_QUEUE, RECEIVE_QUEUE, SEND_QUEUE};
 use crate::repair::Repaired;
 use crate::state::Bytes;
 use crate::state::inet::{Connection, Inet, InetRole};
-use crate::state::sockets::{Protocol, Socket, SocketOption};
+use crate::state::sockets::{Protocol, Socket};
 use crate::timestamps;
 
 /// Bits of `tcpi_options`.
@@ -66,8 +66,9 @@ pub(super) fn describe(entry: &Entry, six: bool, sending: Option<Sending>) -> Re
     let peer = address(&entry.socket, End::Peer).ok().and_then(|peer| parse(&peer));
     let (kind, multipath) = kind(entry)?;
     if kind == SocketType::DGRAM {
-        let role = InetRole::Datagrams { peer, queue: datagrams::read(entry)? };
-        return Ok(Inet { six, multipath, name, role });
+        super::options::check_sent(entry)?;
+        let role = InetRole::Datagrams { peer, queue: datagrams::read(entry, name)? };
+        return Ok(Inet { six, multipath, name, role, groups: Vec::new() });
     }
     let info = info(entry)?;
     let role = match info[0] {
@@ -90,7 +91,7 @@ pub(super) fn describe(entry: &Entry, six: bool, sending: Option<Sending>) -> Re
         }
         state => return refused(&format!("has a TCP connection in state {state}")),
     };
-    Ok(Inet { six, multipath, name, role })
+    Ok(Inet { six, multipath, name, role, groups: Vec::new() })
 }
 
 /// What has arrived at an end that is there too counts as acknowledged, and what that end has room for is what may be
@@ -121,12 +122,6 @@ pub(super) fn acknowledge(sockets: &mut [Socket]) {
             connection.window[2] = connection.window[2].max(room);
         }
     }
-}
-
-/// Whether an option means nothing where a socket has an address: one of IPv6 has no other family then.
-pub(super) fn is_settled(inet: &Inet, option: &SocketOption) -> bool {
-    let has_address = inet.name.is_some_and(|name| !name.ip().is_unspecified());
-    has_address && (option.level, option.name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
 }
 
 /// What a connection has to send.

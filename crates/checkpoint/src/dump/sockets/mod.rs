@@ -15,7 +15,9 @@ mod ask;
 mod datagrams;
 mod diagnosis;
 mod entry;
+mod groups;
 mod inet;
+mod options;
 mod queue;
 mod tcp;
 mod unix;
@@ -25,25 +27,21 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use host::processes::identity;
-use host::processes::sockets::option;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use self::answers::Answers;
 use self::entry::Entry;
+use self::groups::Groups;
 use super::Names;
 use crate::credentials;
 use crate::error::Error;
 use crate::limits::MAX_MESSAGE_BYTES;
-use crate::options::{self, Known};
 use crate::proc::descriptor::Line;
 use crate::repair::Repaired;
 use crate::state::Bytes;
-use crate::state::sockets::{Message, Protocol, Socket, SocketOption, Who};
+use crate::state::sockets::{Message, Protocol, Socket, Who};
 
 pub(super) use self::queue::{Arrived, peek};
-
-/// Bytes of the longest filter.
-const FILTER_BYTES: usize = 4096 * 8;
 
 /// The sockets that were found so far.
 #[derive(Default)]
@@ -98,7 +96,7 @@ impl Sockets {
         }
         let table = answers.table.take().unwrap_or_default();
         let unix = unix::Described::new(&self.entries, &table, &answers);
-        let options = self.entries.iter().map(options).collect::<Result<Vec<_>, _>>()?;
+        let all_options = self.entries.iter().map(options::read).collect::<Result<Vec<_>, _>>()?;
         let others = self.entries.iter().filter(|entry| entry.family != AddressFamily::UNIX);
         inet::begin(repaired, others)?;
         let mut sending = Vec::new();
@@ -108,20 +106,19 @@ impl Sockets {
                 _ => inet::sending(entry)?,
             });
         }
+        let groups = Groups::read(self.entries[0].pid)?;
         let mut sockets = Vec::new();
         for ((index, entry), (queue, options)) in
-            self.entries.iter().enumerate().zip(queues.into_iter().zip(options))
+            self.entries.iter().enumerate().zip(queues.into_iter().zip(all_options))
         {
             let mut options = options;
             let protocol = match entry.family {
                 AddressFamily::UNIX => Protocol::Unix(unix.describe(index, queue)?),
                 family => {
-                    let inet = inet::describe(
-                        entry,
-                        family == AddressFamily::INET6,
-                        sending[index].take(),
-                    )?;
-                    options.retain(|option| !inet::is_settled(&inet, option));
+                    let is_six = family == AddressFamily::INET6;
+                    let mut inet = inet::describe(entry, is_six, sending[index].take())?;
+                    inet.groups = groups.of(entry)?;
+                    options.retain(|option| options::is_meant(&inet, option));
                     Protocol::Inet(inet)
                 }
             };
@@ -131,25 +128,6 @@ impl Sockets {
         inet::acknowledge(&mut sockets);
         Ok(sockets)
     }
-}
-
-/// The options of a socket that it has.
-fn options(entry: &Entry) -> Result<Vec<SocketOption>, Error> {
-    let filter = option(&entry.socket, libc::SOL_SOCKET, libc::SO_GET_FILTER, FILTER_BYTES);
-    if !matches!(&filter, Ok(none) if none.is_empty()) {
-        return Err(Error::unsupported(entry.pid, "has a socket with a filter"));
-    }
-    let mut found = Vec::new();
-    let kind = sockopt::socket_type(&entry.socket);
-    let kind = kind.map_err(Error::io("look at a socket"))?;
-    let has = |known: &&Known| kind == SocketType::DGRAM || !known.only_datagrams;
-    for known in options::all().filter(has) {
-        let Ok(value) = option(&entry.socket, known.level, known.name, known.bytes) else {
-            continue;
-        };
-        found.push(SocketOption { level: known.level, name: known.name, value: Bytes(value) });
-    }
-    Ok(found)
 }
 
 /// A message as an image has it; of a stream perhaps several. `files` are the descriptions that go with it.

@@ -1,17 +1,22 @@
 //! Datagrams of UDP that were not received: they arrive once more, each in a packet that names its sender.
+//!
+//! What is sent to a multicast group reaches all that hear it. So whoever has its datagrams hears nothing until all
+//! have theirs (`hush`).
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use host::processes::sockets::option;
+use host::processes::sockets::filter::set_filter;
+use host::processes::sockets::{option, set_option};
 
 use super::actor::Actors;
 use super::packets::Packets;
-use super::{Sockets, options};
+use super::{Sockets, connections, options};
 use crate::error::Error;
 use crate::limits::SOCKET_PATIENCE;
-use crate::state::inet::Datagram;
+use crate::state::State;
+use crate::state::inet::{Datagram, Inet, InetRole};
 
 /// `SO_MEMINFO`, and the places of what has arrived and of what was dropped in it.
 const MEMORY: i32 = 55;
@@ -31,6 +36,9 @@ pub(super) fn fill(
 ) -> Result<(), Error> {
     let Some(name) = name.filter(|_| !queue.is_empty()) else { return Ok(()) };
     options::make_room(socket)?;
+    // They come by the loopback interface. Its own interface is given to it again with the other options.
+    let any = set_option(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &[]);
+    any.map_err(Error::io("let a UDP socket hear all interfaces"))?;
     for datagram in queue {
         let before = memory(socket)?;
         packets.datagram(actors, sockets, (datagram.from, name), &datagram.bytes)?;
@@ -48,6 +56,28 @@ pub(super) fn fill(
         }
     }
     Ok(())
+}
+
+/// Whether datagrams are to arrive once more that were sent to a group.
+pub(super) fn are_of_groups(state: &State) -> bool {
+    let is_of_group = |inet: &Inet| {
+        inet.name.is_some_and(|name| name.ip().to_canonical().is_multicast())
+            && matches!(&inet.role, InetRole::Datagrams { queue, .. } if !queue.is_empty())
+    };
+    connections::all(state).any(|(_, inet)| is_of_group(inet))
+}
+
+/// Have nothing arrive at a socket any more: a filter takes no byte of anything.
+pub(super) fn hush(socket: &OwnedFd) -> Result<(), Error> {
+    let [low, high] = (libc::BPF_RET as u16).to_ne_bytes();
+    let done = set_filter(socket, &[low, high, 0, 0, 0, 0, 0, 0]);
+    done.map_err(Error::io("keep a UDP socket from hearing others' datagrams"))
+}
+
+/// The opposite.
+pub(super) fn listen_again(socket: &OwnedFd) -> Result<(), Error> {
+    let done = set_option(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &[0; 4]);
+    done.map_err(Error::io("have a UDP socket hear datagrams again"))
 }
 
 /// What a socket holds.

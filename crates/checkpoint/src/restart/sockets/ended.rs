@@ -53,7 +53,7 @@ pub(super) fn make(
     repair(socket, inet, &end(peer, received, sent, FIRST))?;
     let (six, multipath, role) = (inet.six, false, InetRole::Idle);
     // It has its name already.
-    let nameless = Inet { six, multipath, name: None, role };
+    let nameless = Inet { six, multipath, name: None, role, groups: Vec::new() };
     repair(other, &nameless, &end(name, &Bytes::default(), FIRST, sent))
 }
 

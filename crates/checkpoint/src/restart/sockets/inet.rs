@@ -15,7 +15,7 @@ use super::actor::Actors;
 use super::connections::{all, bind_to, go_on, open, put, repair, sent, wait_for};
 use super::left::Left;
 use super::packets::Packets;
-use super::{datagrams, ended, options};
+use super::{datagrams, ended, groups, options};
 use crate::error::Error;
 use crate::state::State;
 use crate::state::inet::{Inet, InetRole};
@@ -41,6 +41,7 @@ pub(super) fn make(
     sockets: &mut Sockets,
 ) -> Result<(), Error> {
     let mut packets = Packets::default();
+    let are_of_groups = datagrams::are_of_groups(state);
     let result = (0..4).try_for_each(|wanted| {
         for (place, inet) in all(state).filter(|(_, inet)| turn(&inet.role) == wanted) {
             let low = open(actors, inet)?;
@@ -59,6 +60,10 @@ pub(super) fn make(
                     bind_to(&socket, inet)?;
                     let socket = (&socket, inet.name);
                     datagrams::fill(actors, sockets, &mut packets, socket, queue)?;
+                    options::set(socket.0, &state.sockets[place], false)?;
+                    if are_of_groups {
+                        datagrams::hush(socket.0)?;
+                    }
                 }
                 InetRole::Waits { .. } | InetRole::Connects { .. } => {
                     share_name(&socket, inet)?;
@@ -121,6 +126,7 @@ pub(super) fn complete(
         }
     }
     let left = Left::find(actors, state, sockets)?;
+    let are_of_groups = datagrams::are_of_groups(state);
     for (_, _, _, socket) in &connections {
         go_on(socket)?;
     }
@@ -139,8 +145,13 @@ pub(super) fn complete(
         ended::complete(&socket, &sockets.take(*other)?)?;
         options::set(&socket, &state.sockets[*place], false)?;
     }
-    for (place, _) in all(state) {
-        options::set(&sockets.take(sockets.low(place))?, &state.sockets[place], true)?;
+    for (place, inet) in all(state) {
+        let socket = sockets.take(sockets.low(place))?;
+        if are_of_groups && matches!(inet.role, InetRole::Datagrams { .. }) {
+            datagrams::listen_again(&socket)?;
+        }
+        groups::join_all(&socket, &inet.groups)?;
+        options::set(&socket, &state.sockets[place], true)?;
     }
     Ok(())
 }

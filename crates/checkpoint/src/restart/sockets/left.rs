@@ -106,7 +106,7 @@ fn teller(
     connection: &Connection,
 ) -> Result<Teller, Error> {
     let (six, multipath, role) = (inet.six, false, InetRole::Idle);
-    let end = Inet { six, multipath, name: Some(connection.peer), role };
+    let end = Inet { six, multipath, name: Some(connection.peer), role, groups: Vec::new() };
     let low = open(actors, &end)?;
     let other = sockets.take(low)?;
     // It is refused where the address is none of ours, or the connection has its other end.

@@ -7,6 +7,7 @@ mod actor;
 mod connections;
 mod datagrams;
 mod ended;
+mod groups;
 mod inet;
 mod left;
 mod names;

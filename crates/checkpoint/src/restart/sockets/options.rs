@@ -2,10 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
+use host::processes::sockets::filter::{filter, set_filter};
 use host::processes::sockets::{option, set_option};
+use rustix::net::netdevice::name_to_index;
 
 use crate::error::Error;
-use crate::options::{self, Set};
+use crate::options::{self, Known, Set};
 use crate::state::sockets::Socket;
 
 /// The most that a buffer is asked to hold; the host allows less.
@@ -15,22 +17,40 @@ const LARGE_BYTES: i32 = 1 << 30;
 pub(super) fn set(socket: &OwnedFd, wanted: &Socket, is_last: bool) -> Result<(), Error> {
     for wanted in &wanted.options {
         let Some(known) = options::find(wanted.level, wanted.name) else { continue };
-        let now = option(socket, known.level, known.name, known.bytes);
-        if (known.set == Set::First) == is_last || now.is_ok_and(|now| now == *wanted.value) {
-            continue;
+        let is_first = matches!(known.set, Set::First | Set::Interface);
+        if is_first != is_last {
+            let (level, name) = (known.level, known.name);
+            let failed = format!("set option {name} of level {level} of a socket");
+            set_one(socket, known, &wanted.value).map_err(Error::io(failed))?;
         }
-        let result = match known.set {
-            Set::First | Set::Last => set_option(socket, known.level, known.name, &wanted.value),
-            Set::Buffer => {
-                let bytes =
-                    wanted.value.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
-                buffer(socket, known.name, bytes / 2)
-            }
-        };
-        let (level, name) = (known.level, known.name);
-        result.map_err(Error::io(format!("set option {name} of level {level} of a socket")))?;
     }
     Ok(())
+}
+
+/// Set an option unless it has that value, or is one that a kernel may lack and that says nothing.
+fn set_one(socket: &OwnedFd, known: &Known, wanted: &[u8]) -> std::io::Result<()> {
+    let (level, name) = (known.level, known.name);
+    let now = match known.set {
+        Set::Filter => filter(socket),
+        _ => option(socket, level, name, known.bytes),
+    };
+    match now {
+        Ok(now) if now == wanted => return Ok(()),
+        Err(_) if known.is_usual(wanted) => return Ok(()),
+        _ => {}
+    }
+    match known.set {
+        Set::First | Set::Last => set_option(socket, level, name, wanted),
+        Set::Buffer => {
+            let bytes = wanted.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
+            buffer(socket, name, bytes / 2)
+        }
+        Set::Interface => {
+            let index = name_to_index(socket, &String::from_utf8_lossy(wanted))?;
+            set_option(socket, level, name, &options::of_interface(known, index))
+        }
+        Set::Filter => set_filter(socket, wanted),
+    }
 }
 
 /// Let a socket send as much at once as the host allows. The options tell what it may in the end.

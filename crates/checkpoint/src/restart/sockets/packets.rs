@@ -8,6 +8,8 @@ use std::collections::btree_map::Entry;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
+use host::processes::sockets::groups::{self, Membership};
+use host::processes::sockets::set_option;
 use rustix::net::{SendFlags, sendto};
 
 use super::Sockets;
@@ -24,6 +26,8 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// Hops that a packet may make.
 const HOPS: u8 = 64;
+/// The number of the loopback interface, in any network.
+const LOOPBACK: u32 = 1;
 /// The flags `FIN` and `ACK`.
 const END: u8 = 0x11;
 
@@ -92,6 +96,10 @@ impl Packets {
     ) -> Result<(), Error> {
         let packet = packet((from.ip(), to.ip()), protocol, segment)?;
         let socket = self.socket(actors, sockets, to.is_ipv6())?;
+        if to.ip().is_multicast() {
+            let reached = reach_group(socket, to.ip());
+            reached.map_err(Error::io("reach a multicast group of the processes' own"))?;
+        }
         // The port means nothing.
         let to = SocketAddr::new(to.ip(), 0);
         let sent = sendto(socket, &packet, SendFlags::DONTWAIT, &to);
@@ -124,6 +132,19 @@ impl Packets {
             plan.must("close a socket", libc::SYS_close, [low]);
         }
         plan.run().map(drop)
+    }
+}
+
+/// Have what a raw socket sends to a group stay within its host: it comes by the loopback interface, which has to be in
+/// the group as well.
+fn reach_group(socket: &OwnedFd, group: IpAddr) -> std::io::Result<()> {
+    // `struct ip_mreqn`. Of IPv6, for which there is no route, none were written down.
+    let request = [[0; 4], [0; 4], LOOPBACK.to_ne_bytes()].concat();
+    set_option(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)?;
+    match groups::join(socket, LOOPBACK, group, Membership::All) {
+        // It is already.
+        Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => Ok(()),
+        result => result,
     }
 }
 
