@@ -4,6 +4,7 @@ mod inet;
 mod input;
 mod ipc;
 mod locks;
+mod modes;
 mod names;
 pub(crate) mod pages;
 pub(crate) mod pod;
@@ -163,6 +164,8 @@ fn check_process(process: &Process, state: &State) -> Result<(), Error> {
         "an auxiliary vector is no list of pairs",
     )?;
     require(process.umask <= 0o777, "a umask is wrong")?;
+    let is_score = (-1000..=1000).contains(&process.switches.kill_score);
+    require(is_score, "a process is killed in an impossible order")?;
     require(
         process.actions.iter().all(|action| is_signal(action.signal)),
         "there is no such signal",
@@ -209,6 +212,7 @@ fn check_thread(thread: &Thread) -> Result<(), Error> {
     let announced = (thread.extended.in_use >> 2).count_ones() as usize;
     require(listed == announced, "an extended state is not complete")?;
     require(thread.credentials.supplementary.len() <= MAX_GROUPS, "a thread has too many groups")?;
+    modes::check(&thread.modes)?;
     check_pending(&thread.pending)
 }
 

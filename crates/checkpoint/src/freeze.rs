@@ -30,6 +30,9 @@ use crate::{proc, refuse};
 /// `ERESTARTNOHAND`, as a result.
 pub(crate) const RESTART_UNLESS_HANDLED: i64 = -514;
 
+/// The segment of 64-bit code in user mode (`__USER_CS` of Linux).
+const CODE_SEGMENT: u64 = 0x33;
+
 /// A tree of processes that are all stopped. They go on when it is dropped.
 ///
 /// It belongs to the thread that made it.
@@ -273,6 +276,9 @@ impl Frozen {
                 return Err(Error::unsupported(pid, "hands system calls back to itself"));
             }
             let mut registers = trace::registers(thread).map_err(gone)?;
+            if registers.cs != CODE_SEGMENT {
+                return Err(Error::unsupported(pid, "runs code of 32 bits"));
+            }
             let before = (registers.rip, registers.rax);
             let status = Status::read(pid, &format!("task/{thread}/status"))?;
             if is_spurious(&registers, &status)? {

@@ -63,6 +63,7 @@ mod holes;
 mod image;
 mod ipc_calls;
 mod limits;
+mod modes;
 mod options;
 pub mod pod;
 mod proc;

@@ -7,6 +7,7 @@ pub mod inet;
 mod input;
 mod ipc;
 mod locks;
+pub mod modes;
 mod named_pipes;
 mod notifications;
 mod posix_queues;
@@ -111,7 +112,7 @@ pub struct Process {
     pub undo: Vec<Undo>,
 }
 
-/// Process-wide switches of prctl(2).
+/// Switches of a process: those of prctl(2), and how soon it is killed where memory runs out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Switches {
     /// `PR_SET_DUMPABLE`.
@@ -120,6 +121,12 @@ pub struct Switches {
     pub subreaper: bool,
     /// `PR_SET_THP_DISABLE`.
     pub no_huge_pages: bool,
+    /// `PR_SET_MDWE`.
+    #[serde(default)]
+    pub deny_write_execute: u64,
+    /// `oom_score_adj` of proc(5).
+    #[serde(default)]
+    pub kill_score: i32,
 }
 
 /// The memory of a process.
@@ -421,6 +428,9 @@ pub struct Thread {
     pub death_signal: u32,
     /// Its timer slack, in nanoseconds.
     pub timer_slack: u64,
+    /// How it runs, where that is not as usual.
+    #[serde(default)]
+    pub modes: modes::Modes,
 }
 
 /// The extended state of a thread, by components (XSAVE), so that another processor's layout may differ.

@@ -5,7 +5,7 @@ use host::processes::trace::Queue;
 use inject::{Area, Seat};
 
 use super::answer::{expect, word};
-use super::{Names, task};
+use super::{Names, special, task};
 use crate::borrow::{borrow, unavailable};
 use crate::error::Error;
 use crate::freeze::Frozen;
@@ -19,6 +19,8 @@ const LIMITS: u32 = 16;
 /// Bytes of the kernel's `struct sigaction`.
 const ACTION_BYTES: usize = 32;
 const KERNEL_SIGSET_BYTES: u64 = 8;
+/// `PR_GET_MDWE`.
+const GET_DENY_WRITE_EXECUTE: u64 = 66;
 const SIGNALS: std::ops::RangeInclusive<u32> = 1..=64;
 
 /// A process that has ended and that nobody has waited for.
@@ -137,6 +139,8 @@ fn ask(pid: u32, seat: &Seat, area: &Area, process: &mut Process) -> Result<(), 
     let subreaper =
         script.call(libc::SYS_prctl, [prctl(libc::PR_GET_CHILD_SUBREAPER), reaper, 0, 0, 0]);
     let huge = script.call(libc::SYS_prctl, [prctl(libc::PR_GET_THP_DISABLE), 0, 0, 0, 0]);
+    let denied = script.call(libc::SYS_prctl, [GET_DENY_WRITE_EXECUTE, 0, 0, 0, 0]);
+    let special = special::ask(&mut script);
     let results = seat.run(area, &script)?.results;
     for result in &results[first_interval..=subreaper] {
         expect(pid, "tell its timers and switches", *result)?;
@@ -163,7 +167,11 @@ fn ask(pid: u32, seat: &Seat, area: &Area, process: &mut Process) -> Result<(), 
         dumpable: expect(pid, "tell whether it is dumpable", results[dumpable])?,
         subreaper: word(area, reaper)? & 0xffff_ffff != 0,
         no_huge_pages: results[huge] > 0,
+        // Zero where the kernel has no such switch.
+        deny_write_execute: results[denied].max(0).cast_unsigned(),
+        kill_score: proc::read(pid, "oom_score_adj")?.trim().parse().unwrap_or(0),
     };
+    special::refuse(pid, area, &special, &results)?;
     process.timers = timers;
     remaining(pid, seat, area, &mut process.timers)?;
     closed_on_exec(pid, seat, area, &mut process.descriptors)

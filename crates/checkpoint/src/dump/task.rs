@@ -9,6 +9,7 @@ use host::processes::trace::{self, Queue, Registers};
 use inject::{Area, Seat};
 
 use super::answer::{self, expect};
+use super::modes;
 use crate::credentials;
 use crate::error::Error;
 use crate::freeze::RESTART_UNLESS_HANDLED;
@@ -17,6 +18,7 @@ use crate::proc;
 use crate::proc::stat::Stat;
 use crate::proc::status::Status;
 use crate::registers;
+use crate::state::modes::Modes;
 use crate::state::{Bytes, Extended, Thread};
 
 /// x87 and SSE, which the legacy region has in any case.
@@ -31,6 +33,7 @@ pub(super) struct Answers {
     secure_bits: i64,
     death_signal: u32,
     timer_slack: u64,
+    modes: Modes,
 }
 
 /// Ask a thread what only it can say.
@@ -45,6 +48,7 @@ pub(super) fn ask(pid: u32, seat: &Seat, area: &Area) -> Result<Answers, Error> 
     script.call(libc::SYS_prctl, [prctl(libc::PR_GET_PDEATHSIG), death, 0, 0, 0]);
     script.call(libc::SYS_prctl, [prctl(libc::PR_GET_SECUREBITS), 0, 0, 0, 0]);
     script.call(libc::SYS_prctl, [prctl(libc::PR_GET_TIMERSLACK), 0, 0, 0, 0]);
+    let asked = modes::ask(&mut script);
     let results = seat.run(area, &script)?.results;
     for (index, what) in ["tell its signal stack", "tell its tid address", "tell its death signal"]
         .into_iter()
@@ -60,6 +64,7 @@ pub(super) fn ask(pid: u32, seat: &Seat, area: &Area) -> Result<Answers, Error> 
         death_signal: (word(death)? & 0xff) as u32,
         secure_bits: results[3],
         timer_slack: results[4].max(0).cast_unsigned(),
+        modes: modes::answered(pid, area, &asked, &results)?,
     })
 }
 
@@ -93,6 +98,7 @@ pub(super) fn dump(pid: u32, tid: u32, answers: &Answers) -> Result<Thread, Erro
         nice: i32::try_from(stat.signed(19)?).unwrap_or(0),
         death_signal: answers.death_signal,
         timer_slack: answers.timer_slack,
+        modes: Modes { processors: modes::processors(&status)?, ..answers.modes.clone() },
     })
 }
 

@@ -1,4 +1,4 @@
-//! Resource limits.
+//! Resource limits, and who is killed first where memory runs out.
 //!
 //! Some depend on how large a machine is, and who has no privileges cannot raise them. So a limit that is higher than
 //! what this host allows is what it allows.
@@ -38,4 +38,20 @@ pub(super) fn set(made: &Made, process: &Process) -> Result<(), Error> {
         plan.run()?;
     }
     Ok(())
+}
+
+/// Have a process be killed as soon as before where memory runs out; not later than this host allows.
+pub(super) fn set_kill_score(made: &Made, process: &Process) -> Result<(), Error> {
+    let path = format!("/proc/{}/oom_score_adj", made.seat.task());
+    let io = || Error::io(format!("write {path}"));
+    let now = std::fs::read_to_string(&path).map_err(io())?;
+    if now.trim() == process.switches.kill_score.to_string() {
+        return Ok(());
+    }
+    match std::fs::write(&path, process.switches.kill_score.to_string()) {
+        Err(error) if [libc::EACCES, libc::EPERM].map(Some).contains(&error.raw_os_error()) => {
+            Ok(())
+        }
+        result => result.map_err(io()),
+    }
 }

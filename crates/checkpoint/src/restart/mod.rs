@@ -19,6 +19,7 @@ mod kept;
 mod limits;
 mod locks;
 mod memory;
+mod modes;
 mod named_pipes;
 mod notifications;
 mod objects;

@@ -10,6 +10,8 @@ use crate::error::Error;
 use crate::state::{Process, State};
 
 const KERNEL_SIGSET_BYTES: u64 = 8;
+/// `PR_SET_MDWE`.
+const DENY_WRITE_EXECUTE: u64 = 65;
 
 /// Everything but what would begin to act at once.
 pub(super) fn complete(
@@ -91,7 +93,12 @@ pub(super) fn finish(made: &mut Made, process: &Process) -> Result<(), Error> {
     plan.run()?;
     // Last, for they may forbid the rest.
     limits::set(made, process)?;
+    limits::set_kill_score(made, process)?;
     let mut plan = Plan::new(process.pid, &made.seat, &made.area);
+    if process.switches.deny_write_execute != 0 {
+        let arguments = [DENY_WRITE_EXECUTE, process.switches.deny_write_execute, 0, 0, 0];
+        plan.must("execute nothing that was written", libc::SYS_prctl, arguments);
+    }
     if process.switches.dumpable == 0 {
         let option = u64::from(libc::PR_SET_DUMPABLE.cast_unsigned());
         plan.must("be private", libc::SYS_prctl, [option, 0, 0, 0, 0]);

@@ -7,8 +7,8 @@ use host::processes::trace;
 use host::processes::wait::{Stop, wait};
 use inject::Seat;
 
-use super::Made;
 use super::plan::Plan;
+use super::{Made, modes};
 use crate::error::Error;
 use crate::limits::FREEZE_PATIENCE;
 use crate::proc::status::Status;
@@ -52,6 +52,7 @@ pub(super) fn complete(made: &Made, seat: &Seat, thread: &Thread) -> Result<(), 
     }
     let slack = thread.timer_slack;
     plan.must("have its timer slack", PRCTL, [option(libc::PR_SET_TIMERSLACK), slack, 0, 0, 0]);
+    modes::set(&mut plan, thread);
     credentials(&mut plan, seat.task(), &thread.credentials)?;
     plan.run().map(drop)
 }

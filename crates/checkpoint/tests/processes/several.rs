@@ -46,6 +46,11 @@ fn threads_that_wait_in_several_ways() {
 }
 
 #[test]
+fn threads_that_run_in_several_ways() {
+    check("modes");
+}
+
+#[test]
 fn a_process_that_waits_for_events() {
     check("events");
 }
