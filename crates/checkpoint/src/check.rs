@@ -109,7 +109,8 @@ fn check_file(file: &OpenFile, state: &State, pids: &BTreeSet<u32>) -> Result<()
         OpenFile::Counter { .. }
         | OpenFile::Timer { .. }
         | OpenFile::Signals { .. }
-        | OpenFile::Terminal { .. } => {}
+        | OpenFile::Terminal { .. }
+        | OpenFile::HungUp => {}
         OpenFile::Notifications { pid, watches } => {
             let is_fine = watches.len() <= MAX_PATH_WATCHES
                 && watches.iter().all(|watch| is_path(&watch.path))

@@ -286,6 +286,8 @@ pub enum OpenFile {
         /// As what it is open.
         end: TerminalEnd,
     },
+    /// A terminal that was hung up: its other side is no more.
+    HungUp,
     /// Memory (memfd_create(2)), or a file that has no name any more.
     Object {
         /// Its place in [`State::objects`].

@@ -60,9 +60,10 @@ impl Terminals {
         let file = identity::descriptor_of(&process, line.number);
         let file = file.map_err(Error::io(format!("take {} of process {pid}", line.link)))?;
         // The device is that of the slave, whatever it was opened by.
-        let device = terminal::number(&file, Number::Device).map_err(|_| {
-            Error::unsupported(pid, format!("has {} open, which was hung up", line.link))
-        })?;
+        let device = match terminal::number(&file, Number::Device) {
+            Err(error) if is_hung_up(&error, end) => return Ok(OpenFile::HungUp),
+            device => device.map_err(Error::io(format!("look at {}", line.link)))?,
+        };
         let (major, index) = split(device);
         if major != SLAVES || index >= MAX_TERMINALS {
             let what = format!("has {} open, which is no pseudoterminal", line.link);
@@ -128,6 +129,11 @@ impl Terminals {
         }
         Ok(())
     }
+}
+
+/// Whether that is what a slave answers to all questions whose master is no more.
+fn is_hung_up(error: &std::io::Error, end: TerminalEnd) -> bool {
+    end != TerminalEnd::Master && error.raw_os_error() == Some(libc::EIO)
 }
 
 /// The parts of a device's number, as the kernel gives it to user space in 32 bits.

@@ -133,7 +133,7 @@ fn describe(
                 let end = low.pipes[*index][usize::from(*writes)];
                 (format!("/proc/self/fd/{end}"), "a pipe".to_owned())
             }
-            OpenFile::Terminal { .. } => {
+            OpenFile::Terminal { .. } | OpenFile::HungUp => {
                 if terminals::open(&mut plan, &low.terminals, description) {
                     indexes.push(*index);
                 }

@@ -1,5 +1,7 @@
 //! Terminals: the seed makes those whose masters are in the tree, with their numbers, and gets the others' masters.
 //!
+//! Terminals that were hung up come last: the master of a new one is closed, whatever its number is.
+//!
 //! It keeps a slave of each until the leaders of sessions have taken them. A description of `/dev/tty` is made by a
 //! child of the seed that has its descriptors and, for a moment, a session of its own which the terminal controls.
 
@@ -16,6 +18,8 @@ use crate::limits::MAX_TERMINALS;
 use crate::state::{Description, OpenFile, Process, State, Terminal, TerminalEnd};
 use crate::terminal::{Settings, Sides};
 
+/// What makes a new one.
+const MULTIPLEXER: &str = "/dev/ptmx";
 const HERE: u64 = i64::cast_unsigned(libc::AT_FDCWD as i64);
 /// How a slave is opened that is nobody's controlling terminal.
 const PLAIN: u32 = (libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK).cast_unsigned();
@@ -33,7 +37,8 @@ pub(super) struct Made<'a> {
 
 /// How many descriptors the seed has on the way.
 pub(super) fn count(state: &State) -> usize {
-    state.terminals.last().map_or(0, |last| last.index as usize + 2 + 2 * state.terminals.len())
+    // A master and a slave of one that is hung up come and go.
+    2 + state.terminals.last().map_or(0, |last| last.index as usize + 2 + 2 * state.terminals.len())
 }
 
 fn failed(terminal: &Terminal) -> impl FnOnce(std::io::Error) -> Error + Copy + use<> {
@@ -195,7 +200,48 @@ pub(super) fn finish(
         plan.may(libc::SYS_close, [master]);
         plan.run()?;
     }
+    for (index, description) in state.descriptions.iter().enumerate() {
+        if description.file == OpenFile::HungUp {
+            hang_up(
+                seat,
+                area,
+                &process,
+                opened_with(description.flags),
+                opened.description(index),
+            )?;
+        }
+    }
     Ok(())
+}
+
+/// Open a terminal as `number`, with those flags, and have it be hung up.
+fn hang_up(
+    seat: &Seat,
+    area: &Area,
+    process: &OwnedFd,
+    flags: u32,
+    number: u64,
+) -> Result<(), Error> {
+    let failed = || Error::io("have a terminal be hung up");
+    let call = |call: i64, arguments: [u64; 4]| {
+        let mut plan = Plan::new(0, seat, area);
+        plan.must("have a terminal be hung up", call, arguments);
+        Ok::<_, Error>(plan.run()?.results.first().copied().unwrap_or(-1).cast_unsigned())
+    };
+    let mut plan = Plan::new(0, seat, area);
+    let path = plan.string(MULTIPLEXER);
+    plan.must(format!("open {MULTIPLEXER}"), libc::SYS_openat, [HERE, path, PLAIN.into(), 0]);
+    let master = plan.run()?.results.first().copied().unwrap_or(-1).cast_unsigned();
+    let file = identity::descriptor_of(process, u32::try_from(master).unwrap_or(u32::MAX));
+    let file = file.map_err(failed())?;
+    terminal::set(&file, Switch::Locked, false).map_err(failed())?;
+    drop(file);
+    let flags = (flags | UNCONTROLLED).into();
+    let slave = call(libc::SYS_ioctl, [master, OPEN_PEER, flags, 0])?;
+    call(libc::SYS_close, [master, 0, 0, 0])?;
+    let mut plan = Plan::new(0, seat, area);
+    move_to(&mut plan, slave, number);
+    plan.run().map(drop)
 }
 
 /// Open `/dev/tty`, in a child that has the seed's descriptors and ends again.

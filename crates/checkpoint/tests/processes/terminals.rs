@@ -36,6 +36,11 @@ fn terminals_of_all_kinds() {
 }
 
 #[test]
+fn terminals_that_were_hung_up() {
+    check("hungup", true);
+}
+
+#[test]
 fn a_shell_with_job_control() {
     if let Err(error) = Command::new("bash").arg("--version").output() {
         println!("skipped: there is no bash: {error}");
