@@ -1,7 +1,7 @@
 //! What a process asks for a mapping, by the names that smaps has (`VmFlags`), and the advice of madvise(2) for it.
 
 /// Name, and advice; none for those that have a flag of mmap(2).
-pub(crate) const ADVICE: [(&str, Option<i32>); 9] = [
+pub(crate) const ADVICE: [(&str, Option<i32>); 11] = [
     ("gd", None),
     ("lo", None),
     ("nr", None),
@@ -11,4 +11,6 @@ pub(crate) const ADVICE: [(&str, Option<i32>); 9] = [
     ("wf", Some(libc::MADV_WIPEONFORK)),
     ("hg", Some(libc::MADV_HUGEPAGE)),
     ("nh", Some(libc::MADV_NOHUGEPAGE)),
+    ("sr", Some(libc::MADV_SEQUENTIAL)),
+    ("rr", Some(libc::MADV_RANDOM)),
 ];

@@ -58,9 +58,12 @@ pub(super) fn complete(made: &Made, seat: &Seat, thread: &Thread) -> Result<(), 
 }
 
 /// Become who it was; nothing is done where it is that already.
+///
+/// It has all capabilities until the end, because each of the other steps needs some: what it may inherit has to be
+/// said before the bounding set forbids it, and what is ambient before secure bits do.
 fn credentials(plan: &mut Plan<'_>, task: u32, wanted: &Credentials) -> Result<(), Error> {
     let status = Status::read(task, "status")?;
-    let now = crate::credentials::read(task, &status, wanted.secure_bits)?;
+    let now = crate::credentials::read(task, &status, 0)?;
     if now == *wanted {
         return Ok(());
     }
@@ -70,7 +73,7 @@ fn credentials(plan: &mut Plan<'_>, task: u32, wanted: &Credentials) -> Result<(
         let (list, count) = (plan.data(&bytes), wanted.supplementary.len() as u64);
         plan.must("have its groups", libc::SYS_setgroups, [count, list]);
     }
-    // Permitted capabilities survive the change of users; what is kept is decided below.
+    // Permitted capabilities survive the change of users.
     plan.must("keep its capabilities", PRCTL, [option(libc::PR_SET_KEEPCAPS), 1, 0, 0, 0]);
     let [real, effective, saved, files] = wanted.groups.map(u64::from);
     if now.groups != wanted.groups {
@@ -78,35 +81,48 @@ fn credentials(plan: &mut Plan<'_>, task: u32, wanted: &Credentials) -> Result<(
         plan.may(libc::SYS_setfsgid, [files]);
     }
     let [real, effective, saved, files] = wanted.users.map(u64::from);
-    let [inheritable, permitted, effective_set, bounding, ambient] = wanted.capabilities;
-    for capability in
-        (0..64).filter(|bit| now.capabilities[3] >> bit & 1 == 1 && bounding >> bit & 1 == 0)
-    {
-        plan.must("drop a capability", PRCTL, [option(libc::PR_CAPBSET_DROP), capability, 0, 0, 0]);
-    }
     if now.users != wanted.users {
         plan.must("have its user", libc::SYS_setresuid, [real, effective, saved]);
         plan.may(libc::SYS_setfsuid, [files]);
     }
-    let low = |mask: u64| mask & 0xffff_ffff;
-    let words = [
-        low(effective_set) | low(permitted) << 32,
-        low(inheritable) | (effective_set >> 32) << 32,
-        permitted >> 32 | (inheritable >> 32) << 32,
-    ];
-    let header = plan.words(&[0x2008_0522]);
-    let sets = plan.words(&words);
-    plan.must("have its capabilities", libc::SYS_capset, [header, sets]);
+    let [inheritable, permitted, effective, bounding, ambient] = wanted.capabilities;
+    let all = now.capabilities[1];
+    capabilities(plan, [inheritable, all, all]);
     for capability in (0..64).filter(|bit| ambient >> bit & 1 == 1) {
         let raise = libc::PR_CAP_AMBIENT_RAISE.cast_unsigned().into();
         let arguments = [option(libc::PR_CAP_AMBIENT), raise, capability, 0, 0];
         plan.must("have an ambient capability", PRCTL, arguments);
     }
-    plan.must("keep its capabilities", PRCTL, [option(libc::PR_SET_KEEPCAPS), 0, 0, 0, 0]);
+    for capability in
+        (0..64).filter(|bit| now.capabilities[3] >> bit & 1 == 1 && bounding >> bit & 1 == 0)
+    {
+        plan.must("drop a capability", PRCTL, [option(libc::PR_CAPBSET_DROP), capability, 0, 0, 0]);
+    }
+    // One of the secure bits is whether capabilities are kept.
+    let bits = wanted.secure_bits.into();
+    let arguments = match wanted.secure_bits {
+        0 => [option(libc::PR_SET_KEEPCAPS), 0, 0, 0, 0],
+        _ => [option(libc::PR_SET_SECUREBITS), bits, 0, 0, 0],
+    };
+    plan.must("have its secure bits", PRCTL, arguments);
+    capabilities(plan, [inheritable, permitted, effective]);
     if wanted.no_new_privileges {
         plan.must("gain no privileges", PRCTL, [option(libc::PR_SET_NO_NEW_PRIVS), 1, 0, 0, 0]);
     }
     Ok(())
+}
+
+/// Have these sets of capabilities: inheritable, permitted, effective.
+fn capabilities(plan: &mut Plan<'_>, [inheritable, permitted, effective]: [u64; 3]) {
+    let low = |mask: u64| mask & 0xffff_ffff;
+    let words = [
+        low(effective) | low(permitted) << 32,
+        low(inheritable) | (effective >> 32) << 32,
+        permitted >> 32 | (inheritable >> 32) << 32,
+    ];
+    let header = plan.words(&[0x2008_0522]);
+    let sets = plan.words(&words);
+    plan.must("have its capabilities", libc::SYS_capset, [header, sets]);
 }
 
 /// The signals that wait for it alone.

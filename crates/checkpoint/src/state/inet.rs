@@ -112,4 +112,7 @@ pub struct Connection {
     pub has_sent_all: bool,
     /// Whether no more will arrive.
     pub has_received_all: bool,
+    /// Whether it had received all before it had sent all.
+    #[serde(default)]
+    pub ended_last: bool,
 }

@@ -333,6 +333,7 @@ fn connections_that_cannot_be_are_refused() {
         timestamp: None,
         has_sent_all: false,
         has_received_all: false,
+        ended_last: false,
     };
     let connected = |connection| internet(InetRole::Connected(Box::new(connection)));
     let result = changed(&original, &|state| put(state, connected(connection())));

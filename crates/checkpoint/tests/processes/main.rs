@@ -5,6 +5,7 @@
 mod chaos;
 mod golden;
 mod images;
+mod matrix;
 mod random;
 mod reader;
 mod refusals;

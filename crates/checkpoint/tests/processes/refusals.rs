@@ -84,7 +84,7 @@ fn what_few_have_of_their_processor() {
     let directory = support::Directory::new("segments");
     let Some(program) = support::compile(&directory, "segments") else { return };
     for (kind, expected) in [("ldt", "a local descriptor table"), ("amx", "AMX")] {
-        let (line, refused) = hold(&format!("exec {} {kind}", program.display()));
+        let (line, refused) = hold(&format!("exec setsid {} {kind}", program.display()));
         match refused {
             _ if line != "done\n" => println!("skipped: {kind} cannot be had here"),
             Err(Error::Unsupported { what, .. }) => assert!(what.contains(expected), "{what}"),

@@ -51,6 +51,26 @@ fn threads_that_run_in_several_ways() {
 }
 
 #[test]
+fn processes_with_rights_of_their_own() {
+    check("credentials");
+}
+
+#[test]
+fn threads_that_wait_in_all_kinds_of_calls() {
+    check("calls");
+}
+
+#[test]
+fn futexes_whose_owners_end() {
+    check("futexes");
+}
+
+#[test]
+fn memory_of_all_kinds() {
+    check("memory");
+}
+
+#[test]
 fn a_process_that_waits_for_events() {
     check("events");
 }

@@ -21,6 +21,11 @@ fn internet_sockets() {
 }
 
 #[test]
+fn connections_in_all_states() {
+    check_in(Network::Own, "states");
+}
+
+#[test]
 fn multicast_groups() {
     check_in(Network::Own, "groups");
 }

@@ -45,3 +45,12 @@ static inline void wait_to_be_told(void) {
     while (!told) sigsuspend(&old);
     told = 0;
 }
+
+// Wait in one call until a word that processes share has another value, and give it one.
+static inline void wait_while(volatile int *word, int value) {
+    while (*word == value) syscall(SYS_futex, word, 0 /* FUTEX_WAIT */, value, 0, 0, 0);
+}
+static inline void put_word(volatile int *word, int value) {
+    *word = value;
+    syscall(SYS_futex, word, 1 /* FUTEX_WAKE */, 1 << 20, 0, 0, 0);
+}

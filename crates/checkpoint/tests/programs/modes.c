@@ -72,12 +72,12 @@ static void be_strict(void) {
     signal(SIGUSR1, SIG_DFL);
     if (prctl(SET_MDWE, 1, 0, 0, 0)) { *strict = -1; _exit(0); }
     for (;;) {
-        *strict = 1;
-        while (*strict == 1) usleep(1000);
+        put_word(strict, 1);
+        wait_while(strict, 1);
         void *at = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         int may = at == MAP_FAILED || mprotect(at, 4096, PROT_READ | PROT_EXEC) == 0;
         munmap(at, 4096);
-        if (may || prctl(GET_MDWE, 0, 0, 0, 0) != 1) { *strict = 3; _exit(0); }
+        if (may || prctl(GET_MDWE, 0, 0, 0, 0) != 1) { put_word(strict, 3); _exit(0); }
     }
 }
 
@@ -109,8 +109,8 @@ int main(int argc, char **argv) {
         check(!wrong, wrong);
         check(score() == 777, "score");
         if (*strict >= 0) {
-            *strict = 2;
-            while (*strict == 2) usleep(1000);
+            put_word(strict, 2);
+            wait_while(strict, 2);
             check(*strict == 1, "strict");
         }
         say("ok\n");

@@ -12,6 +12,8 @@ static int segments(void) {
 }
 
 int main(int argc, char **argv) {
+    // Whoever runs the tests may have given them more.
+    syscall(SYS_close_range, 3, ~0U, 0);
     // AMX is asked for by its number among the components of the state.
     int result = argc > 1 && !strcmp(argv[1], "amx") ? (int)syscall(SYS_arch_prctl, 0x1023, 18) : segments();
     puts(result == 0 ? "done" : "cannot");

@@ -205,6 +205,7 @@ fn connection(entry: &Entry, peer: SocketAddr, sending: Sending) -> Result<Conne
             },
             has_sent_all: sending.has_sent_all,
             has_received_all,
+            ended_last: info[0] == LAST_ACK,
         });
     }
     Err(Error::unsupported(entry.pid, "has a TCP connection at which something arrives"))

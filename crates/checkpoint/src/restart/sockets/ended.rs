@@ -48,6 +48,7 @@ pub(super) fn make(
         timestamp: None,
         has_sent_all: false,
         has_received_all: false,
+        ended_last: false,
     };
     let sent = FIRST.wrapping_add(length);
     repair(socket, inet, &end(peer, received, sent, FIRST))?;

@@ -18,11 +18,12 @@ use super::packets::Packets;
 use super::{datagrams, ended, groups, options};
 use crate::error::Error;
 use crate::state::State;
-use crate::state::inet::{Inet, InetRole};
+use crate::state::inet::{Connection, Inet, InetRole};
 
 const TCP: i32 = libc::IPPROTO_TCP;
-/// A state of `struct tcp_info`.
+/// States of `struct tcp_info`.
 const ESTABLISHED: u8 = 1;
+const CLOSE_WAIT: u8 = 8;
 
 /// In which turn a socket is made: those that others lead to come first.
 fn turn(role: &InetRole) -> usize {
@@ -135,8 +136,16 @@ pub(super) fn complete(
         options::set(socket, &state.sockets[*place], false)?;
         put(socket, sent(connection).1)?;
     }
-    for (_, _, connection, socket) in &connections {
-        if connection.has_sent_all {
+    for is_last in [false, true] {
+        let ended =
+            |connection: &Connection| connection.has_sent_all && connection.ended_last == is_last;
+        for (_, _, _, socket) in
+            connections.iter().filter(|(_, _, connection, _)| ended(connection))
+        {
+            if is_last {
+                // The other's end has arrived first, and so it does now.
+                wait_for(socket, CLOSE_WAIT)?;
+            }
             shutdown(socket, Shutdown::Write).map_err(Error::io("end a TCP connection"))?;
         }
     }

@@ -139,6 +139,7 @@ fn mirrored(name: SocketAddr, connection: &Connection) -> Connection {
         timestamp: None,
         has_sent_all: false,
         has_received_all: false,
+        ended_last: false,
     }
 }
 
