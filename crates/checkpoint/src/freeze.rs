@@ -84,7 +84,7 @@ pub fn freeze_all(roots: &[u32]) -> Result<Frozen, Error> {
 
 /// Stop all descendants of a process, but not itself, which adopts whoever loses its parent and reaps who has ended:
 /// the init of a PID namespace. `parent` is the host's number. Of those in `watched` we
-/// watch the memory ([`Tracker::watched`](crate::Tracker::watched)).
+/// watch the memory ([`Tracker::watched`](crate::Tracker::watched)), and of who shares it.
 ///
 /// # Errors
 ///
@@ -101,8 +101,11 @@ pub fn freeze_children(parent: u32, watched: &BTreeSet<u32>) -> Result<Frozen, E
 
 /// Look at a process and its descendants; `like` has the namespaces that all of them must have.
 fn check(root: u32, like: u32, watched: &BTreeSet<u32>) -> Result<(), Error> {
+    // A child of vfork(2) has the memory of its parent. (Whoever watches memory himself has a descriptor for that,
+    // which is refused.)
+    let is_watched = !watched.is_empty();
     for pid in walk(root)? {
-        match refuse::check(pid, like, watched.contains(&pid)) {
+        match refuse::check(pid, like, is_watched) {
             // It has ended meanwhile, or is about to.
             Err(Error::Gone(gone)) if gone == pid && pid != root => {}
             result => result?,

@@ -35,8 +35,8 @@ const ANONYMOUS: [&str; 6] = [
     "anon_inode:[pidfd]",
 ];
 
-/// Look at a process that is to be frozen; `root` is the first of them. If it `is_watched`, it has memory whose pages
-/// we protect.
+/// Look at a process that is to be frozen; `root` is the first of them. If it `is_watched`, it may have memory whose
+/// pages we protect.
 pub(crate) fn check(pid: u32, root: u32, is_watched: bool) -> Result<(), Error> {
     let refused = |what: String| Err(Error::Unsupported { pid, what });
     if Stat::read(pid, "stat")?.has_ended() {

@@ -65,7 +65,7 @@ pub(crate) fn read(pid: u32) -> Result<Vec<Line>, Error> {
 pub(crate) fn read_one(pid: u32, number: u32) -> Result<Line, Error> {
     let link = super::link(pid, &format!("fd/{number}"))?;
     let metadata = fs::metadata(format!("/proc/{pid}/fd/{number}"));
-    let metadata = metadata.map_err(|source| match super::is_gone(&source) {
+    let metadata = metadata.map_err(|source| match super::is_gone(pid, &source) {
         true => Error::Gone(pid),
         false => Error::io(format!("look at descriptor {number} of process {pid}"))(source),
     })?;
