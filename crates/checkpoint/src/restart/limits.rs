@@ -40,18 +40,15 @@ pub(super) fn set(made: &Made, process: &Process) -> Result<(), Error> {
     Ok(())
 }
 
-/// Have a process be killed as soon as before where memory runs out; not later than this host allows.
+/// Have a process be killed as soon as before where memory runs out; but not later than any other that is begun here,
+/// whatever we may do ourselves.
 pub(super) fn set_kill_score(made: &Made, process: &Process) -> Result<(), Error> {
     let path = format!("/proc/{}/oom_score_adj", made.seat.task());
     let io = || Error::io(format!("write {path}"));
     let now = std::fs::read_to_string(&path).map_err(io())?;
-    if now.trim() == process.switches.kill_score.to_string() {
-        return Ok(());
+    let score = process.switches.kill_score;
+    if now.trim().parse().is_ok_and(|now: i32| now < score) {
+        std::fs::write(&path, score.to_string()).map_err(io())?;
     }
-    match std::fs::write(&path, process.switches.kill_score.to_string()) {
-        Err(error) if [libc::EACCES, libc::EPERM].map(Some).contains(&error.raw_os_error()) => {
-            Ok(())
-        }
-        result => result.map_err(io()),
-    }
+    Ok(())
 }
