@@ -73,14 +73,14 @@ pub(super) fn answered(
     })
 }
 
-/// The processors that a task may run on, if they are not those that we may run on ourselves.
-pub(super) fn processors(status: &Status) -> Result<Bytes, Error> {
-    let ours = Status::read(std::process::id(), "status")?;
-    let allowed = |status: &Status| status.words("Cpus_allowed").first().map(|mask| parse(mask));
-    match (allowed(status), allowed(&ours)) {
-        (Some(theirs), Some(ours)) if theirs != ours => Ok(Bytes(theirs)),
-        _ => Ok(Bytes::default()),
-    }
+/// The processors that a task may run on.
+pub(super) fn processors(status: &Status) -> Bytes {
+    Bytes(status.words("Cpus_allowed").first().map_or_else(Vec::new, |mask| parse(mask)))
+}
+
+/// Those that we may run on ourselves, which are what is usual.
+pub(super) fn our_processors() -> Result<Bytes, Error> {
+    Ok(processors(&Status::read(std::process::id(), "status")?))
 }
 
 /// A map of processors, as words in hexadecimal, the highest first.

@@ -5,7 +5,7 @@ use host::processes::trace::Queue;
 use inject::{Area, Seat};
 
 use super::answer::{expect, word};
-use super::{Names, special, task};
+use super::{Names, modes, special, task};
 use crate::borrow::{borrow, unavailable};
 use crate::error::Error;
 use crate::freeze::Frozen;
@@ -109,10 +109,11 @@ fn answer(pid: u32, threads: &[u32], process: &mut Process) -> Result<(), Error>
         }
         Ok(answers)
     })?;
+    let usual = modes::our_processors()?;
     for (tid, answers) in
         std::iter::once(pid).chain(threads.iter().copied().filter(|tid| *tid != pid)).zip(&answers)
     {
-        process.threads.push(task::dump(pid, tid, answers)?);
+        process.threads.push(task::dump(pid, tid, answers, &usual)?);
     }
     Ok(())
 }

@@ -69,13 +69,15 @@ pub(super) fn ask(pid: u32, seat: &Seat, area: &Area) -> Result<Answers, Error> 
 }
 
 /// All that is known of a thread. It is stopped, and has its own registers and mask.
-pub(super) fn dump(pid: u32, tid: u32, answers: &Answers) -> Result<Thread, Error> {
+pub(super) fn dump(pid: u32, tid: u32, answers: &Answers, usual: &Bytes) -> Result<Thread, Error> {
     let io = |what: &str| Error::io(format!("read the {what} of task {tid}"));
     let status = Status::read(pid, &format!("task/{tid}/status"))?;
     let stat = Stat::read(pid, &format!("task/{tid}/stat"))?;
     let registers = trace::registers(tid).map_err(io("registers"))?;
     let sequences = trace::sequences(tid).map_err(io("restartable sequences"))?;
     let name = proc::read(pid, &format!("task/{tid}/comm"))?;
+    let processors = modes::processors(&status);
+    let processors = if processors == *usual { Bytes::default() } else { processors };
     let mut signal_stack = answers.signal_stack;
     // `SS_ONSTACK` says where the stack pointer is; only the other flags can be set.
     signal_stack[1] &= !u64::from(libc::SS_ONSTACK.cast_unsigned());
@@ -98,7 +100,7 @@ pub(super) fn dump(pid: u32, tid: u32, answers: &Answers) -> Result<Thread, Erro
         nice: i32::try_from(stat.signed(19)?).unwrap_or(0),
         death_signal: answers.death_signal,
         timer_slack: answers.timer_slack,
-        modes: Modes { processors: modes::processors(&status)?, ..answers.modes.clone() },
+        modes: Modes { processors, ..answers.modes.clone() },
     })
 }
 
