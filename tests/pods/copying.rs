@@ -5,7 +5,8 @@ use std::fs;
 use serde_json::Value;
 use whole_machine::waiting::wait_for;
 
-use crate::place::{COUNTS, LARGE, Place, end_of, start};
+use crate::moves::receive;
+use crate::place::{COUNTS, LARGE, Place, end_of};
 
 /// A pod with much memory.
 fn large(place: &Place, name: &str) {
@@ -61,8 +62,7 @@ fn a_large_pod_moves_while_it_runs() {
     let socket = path(&there, "socket");
     large(&here, "web");
     let destination = format!("unix:{socket}");
-    let receiver = start(there.command(&["receive", &destination]));
-    wait_for("somebody listens", || fs::metadata(&socket).is_ok());
+    let receiver = receive(&there, &socket, &[]);
     let said = here.says(&["migrate", "--format", "json", "web", &destination]);
     assert!(end_of(receiver).status.success());
     there.wait_for_more("web");

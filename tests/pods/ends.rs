@@ -28,15 +28,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn whoever_is_killed_leaves_nothing() {
+    in_a_process_of_its_own(NAME, kill_everybody);
+}
+
+/// Does what the test of this name is to do in this test's program, started once more.
+pub fn in_a_process_of_its_own(name: &str, work: impl FnOnce()) {
     if std::env::var_os(INNER).is_some() {
-        return kill_everybody();
+        return work();
     }
     if Place::new().is_none() {
         return;
     }
     let mut inner = Command::new("timeout");
     inner.arg("400").arg(std::env::current_exe().expect("a test has a path"));
-    inner.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).env(INNER, "1");
+    inner.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(INNER, "1");
     assert!(inner.status().expect("`timeout` can be started").success());
 }
 
@@ -99,9 +104,11 @@ fn kill_everybody() {
 }
 
 /// Processes of several kinds.
-const SCRIPT: &str = "sleep 1000 & setsid sleep 1000 & (trap '' TERM HUP; sleep 1000) & sleep 1000";
+pub const SCRIPT: &str =
+    "sleep 1000 & setsid sleep 1000 & (trap '' TERM HUP; sleep 1000) & sleep 1000";
 
-fn check_nothing_is_left(place: &Place, when: &str) {
+/// No process and no name is left.
+pub fn check_nothing_is_left(place: &Place, when: &str) {
     assert_nobody_is_left(when);
     // The next command that looks removes what is not kept.
     place.says(&["ps"]);
@@ -123,11 +130,15 @@ fn kill_while_it_is_written(place: &Place, moment: Duration) {
     std::thread::sleep(moment);
     kill_process(keeper, Signal::KILL).expect("it lives");
     let _ = crate::place::end_of(child);
-    // It is whole, or not there.
-    if fs::remove_file(&unfinished).is_err() {
+    check_image(place, "unfinished.pod", &format!("{moment:?}"));
+}
+
+/// An image is whole, or not there, and no part of it is; removes it.
+pub fn check_image(place: &Place, name: &str, when: &str) {
+    if fs::remove_file(place.path.join(name)).is_err() {
         let names = fs::read_dir(&place.path).expect("it is there").flatten();
         let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        assert!(!names.any(|name| name.starts_with(".unfinished")), "{moment:?}");
+        assert!(!names.any(|it| it.starts_with(".unfinished")), "{when}");
     }
 }
 

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod applications;
 mod copying;
 mod ends;
 mod images;
@@ -14,8 +15,11 @@ mod moves;
 mod names;
 mod neighbours;
 mod network;
+mod ordinary;
 mod place;
+mod races;
 mod reading;
+mod steps;
 mod storms;
 mod terminal;
 mod trunks;

@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
+use whole_machine::processes::{descendants_of, stat};
 use whole_machine::waiting::wait_for;
 use whole_machine::{bivouac, text};
 
@@ -15,8 +16,15 @@ use crate::place::{COUNTS, LARGE, Place, end_of, signal, start};
 pub fn receive(place: &Place, socket: &str, arguments: &[&str]) -> Child {
     let from = format!("unix:{socket}");
     let child = start(place.command(&[&["receive"], arguments, &[&from]].concat()));
-    wait_for("somebody listens", || fs::metadata(socket).is_ok());
+    wait_for("somebody listens", || listens(socket));
     child
+}
+
+/// Whether somebody can connect to a socket, which is there a little earlier (proc_pid_net(5)).
+pub fn listens(socket: &str) -> bool {
+    let all = fs::read_to_string("/proc/net/unix").expect("/proc is mounted");
+    let mut lines = all.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    lines.any(|words| words.get(3) == Some(&"00010000") && words.get(7) == Some(&socket))
 }
 
 #[test]
@@ -101,44 +109,61 @@ fn check_kills(script: &str, moments: &[u64]) {
         let victim = if round % 2 == 0 { &receiver } else { &sender };
         // It may have ended.
         signal(victim, Signal::KILL);
-        // Nobody has come, and nobody will.
-        std::thread::sleep(Duration::from_millis(300));
-        if fs::metadata(&socket).is_ok() {
-            signal(&receiver, Signal::TERM);
-        }
-        let (sent, received) = (end_of(sender), end_of(receiver));
-        let _ = fs::remove_file(&socket);
-        let when = format!("after {moment} ms: {sent:?} {received:?}");
-        let is_there = |place: &Place| match place.state("web") {
-            Some(state) if state == "running" || state == "frozen" => Some(state),
-            _ => None,
-        };
-        wait_for("what is going on is over", || {
-            let states = (is_there(&here), is_there(&there));
-            // In between there may be a frozen one on either side.
-            states.0.is_some() != states.1.is_some()
-                || states == (Some("frozen".into()), Some("running".into()))
-        });
-        match (is_there(&here), is_there(&there)) {
-            (Some(_), None) => here.says(&["thaw", "web"]),
-            (None, Some(state)) => {
-                assert_eq!(state, "running", "{when}");
-                end_move(&there, &here, &socket)
-            }
-            // The sender was killed, or its line lost, when it had given the pod away.
-            (Some(_), Some(_)) => {
-                here.says(&["rm", "-f", "web"]) + &end_move(&there, &here, &socket)
-            }
-            (None, None) => panic!("there is none {when}"),
-        };
-        for place in [&here, &there] {
-            if place.state("web").is_some_and(|state| state.starts_with("ended")) {
-                place.says(&["rm", "web"]);
-            }
-        }
-        here.wait_for_more("web");
-        assert_eq!(there.left(), Vec::<String>::new(), "{when}");
+        settle(&here, &there, &socket, [sender, receiver], &format!("after {moment} ms"));
     }
+}
+
+/// Sees to it, when the sender or the receiver of a pod has been killed, that there is one pod, and has it come back.
+pub fn settle(here: &Place, there: &Place, socket: &str, sides: [Child; 2], when: &str) {
+    let [sender, receiver] = sides;
+    dismiss(&receiver, socket);
+    let (sent, received) = (end_of(sender), end_of(receiver));
+    let _ = fs::remove_file(socket);
+    let when = format!("{when}: {sent:?} {received:?}");
+    wait_for("what is going on is over", || {
+        let states = (is_there(here), is_there(there));
+        // In between there may be a frozen one on either side.
+        states.0.is_some() != states.1.is_some()
+            || states == (Some("frozen".into()), Some("running".into()))
+    });
+    match (is_there(here), is_there(there)) {
+        (Some(_), None) => here.says(&["thaw", "web"]),
+        (None, Some(state)) => {
+            assert_eq!(state, "running", "{when}");
+            end_move(there, here, socket)
+        }
+        // The sender was killed, or its line lost, when it had given the pod away.
+        (Some(_), Some(_)) => here.says(&["rm", "-f", "web"]) + &end_move(there, here, socket),
+        (None, None) => panic!("there is none {when}"),
+    };
+    for place in [here, there] {
+        if place.state("web").is_some_and(|state| state.starts_with("ended")) {
+            place.says(&["rm", "web"]);
+        }
+    }
+    here.wait_for_more("web");
+    assert_eq!(there.left(), Vec::<String>::new(), "{when}");
+}
+
+/// Has a receiver end if nobody has come to it, and nobody will.
+pub fn dismiss(receiver: &Child, socket: &str) {
+    std::thread::sleep(Duration::from_millis(300));
+    if fs::metadata(socket).is_ok() {
+        descendants_of(receiver.id()).into_iter().filter_map(named_biv).for_each(|process| {
+            let _ = kill_process(process, Signal::TERM);
+        });
+    }
+}
+
+/// The state of the pod, if it is one that lives.
+pub fn is_there(place: &Place) -> Option<String> {
+    place.state("web").filter(|state| state == "running" || state == "frozen")
+}
+
+/// A process, if it is `biv`.
+fn named_biv(process: u32) -> Option<Pid> {
+    let is_biv = stat(process).is_some_and(|stat| stat.name == "biv");
+    Pid::from_raw(process.cast_signed()).filter(|_| is_biv)
 }
 
 /// Moves it back.

@@ -50,8 +50,13 @@ pub fn address(place: &Place, name: &str) -> String {
 
 /// A client in the pod `from`, which is at work.
 pub fn client(place: &Place, from: &str, to: &str) -> Client {
-    let ask = ["exec", "-i", from, "/tmp/pod-probe", "request", to];
-    let mut command = place.command(&ask);
+    client_that(place, from, &["request", to])
+}
+
+/// One that does what these arguments of the probe say.
+pub fn client_that(place: &Place, from: &str, arguments: &[&str]) -> Client {
+    let ask = ["exec", "-i", from, "/tmp/pod-probe"];
+    let mut command = place.command(&[&ask[..], arguments].concat());
     let mut child = start_piped(&mut command);
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let first = lines.next().expect("it says something").expect("text");
@@ -66,16 +71,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// That all was answered, up to now.
+    /// That all was answered, up to now; how many.
     #[track_caller]
-    pub fn check(mut self) {
+    pub fn check(mut self) -> u64 {
         drop(self.child.stdin.take());
         let last = self.lines.next().map(|line| line.expect("text"));
         let output = end_of(self.child);
         assert!(output.status.success(), "{last:?} {output:?}");
         let last = last.expect("it says how many were answered");
         println!("{last} ms");
-        assert!(last.starts_with("answered "), "{last}");
+        let answered = last.strip_prefix("answered ").and_then(|rest| rest.split(' ').next());
+        answered.and_then(|number| number.parse().ok()).expect("a number")
     }
 }
 
@@ -218,6 +224,11 @@ fn connections_outlive_moves() {
 #[test]
 fn pods_go_on_with_another_switch() {
     let Some(place) = place_with("one") else { return };
+    if !rustix::process::geteuid().is_root() {
+        // It is confined: what it has open is not shown to others.
+        println!("skipped: only root sees which switch is whose");
+        return;
+    }
     server(&place, "web", &["--network", "one"]);
     sleeper(&place, "near", &["--network", "one"]);
     let client = client(&place, "near", "web:80");

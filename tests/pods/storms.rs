@@ -12,6 +12,9 @@ use crate::place::{Place, end_of, probe, start};
 /// Rounds, unless somebody wants more.
 const ROUNDS: u64 = 2000;
 
+/// So many rounds are one of a command.
+const ROUNDS_PER_COMMAND: u64 = 100;
+
 /// Commands that each of some threads runs in a pod while it ends.
 const COMMANDS: u32 = 12;
 
@@ -20,23 +23,33 @@ fn rounds() -> u64 {
     wanted.and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS)
 }
 
+/// Rounds of what starts commands of ours, each of which does a thousand times as much.
+pub fn rounds_of_tools() -> u64 {
+    rounds().div_ceil(ROUNDS_PER_COMMAND)
+}
+
 #[test]
 fn names_are_ones_own_in_a_storm() {
     let Some(place) = Place::new() else { return };
-    let rounds = rounds().to_string();
     for name in ["one", "two"] {
         place.says(&["run", "-d", "--name", name, "--", "sleep", "100000"]);
         place.give_probe(name);
     }
-    let in_pod = |name: &str| {
-        start(place.command(&["exec", name, "/tmp/pod-probe", "storm", name, &rounds]))
-    };
-    let mut host = Command::new(probe());
-    host.args(["storm", "host", &rounds]);
-    let all = [in_pod("one"), in_pod("two"), start(host)];
-    for output in all.map(end_of) {
-        assert!(output.status.success(), "{output:?}");
-        assert_eq!(text(&output.stdout), format!("calm {rounds}\n"));
+    let part = rounds().min(ROUNDS).to_string();
+    for kind in ["ipc", "terminals", "processes"] {
+        // However many there are, each part takes seconds.
+        for _ in 0..rounds().div_ceil(ROUNDS) {
+            let in_pod = |name: &str| {
+                start(place.command(&["exec", name, "/tmp/pod-probe", "storm", name, kind, &part]))
+            };
+            let mut host = Command::new(probe());
+            host.args(["storm", "host", kind, &part]);
+            let all = [in_pod("one"), in_pod("two"), start(host)];
+            for output in all.map(end_of) {
+                assert!(output.status.success(), "{kind}: {output:?}");
+                assert_eq!(text(&output.stdout), format!("calm {part}\n"), "{kind}");
+            }
+        }
     }
 }
 
@@ -78,12 +91,14 @@ fn commands_race_with_the_end_of_their_pod() {
 #[test]
 fn one_name_is_had_by_one() {
     let Some(place) = Place::new() else { return };
-    let children: Vec<_> = (0..8)
-        .map(|_| start(place.command(&["run", "-d", "--name", "web", "--", "sleep", "1000"])))
-        .collect();
-    let outputs: Vec<_> = children.into_iter().map(end_of).collect();
-    let started = outputs.iter().filter(|output| output.status.success()).count();
-    assert_eq!(started, 1, "{outputs:?}");
-    assert_eq!(place.state("web").as_deref(), Some("running"));
-    place.says(&["rm", "-f", "web"]);
+    for _ in 0..rounds_of_tools().div_ceil(4) {
+        let run = ["run", "-d", "--name", "web", "--", "sleep", "1000"];
+        let children: Vec<_> = (0..8).map(|_| start(place.command(&run))).collect();
+        let outputs: Vec<_> = children.into_iter().map(end_of).collect();
+        let started = outputs.iter().filter(|output| output.status.success()).count();
+        assert_eq!(started, 1, "{outputs:?}");
+        assert_eq!(place.state("web").as_deref(), Some("running"));
+        place.says(&["rm", "-f", "web"]);
+    }
+    assert_eq!(place.left(), Vec::<String>::new());
 }

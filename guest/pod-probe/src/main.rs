@@ -3,13 +3,17 @@
 //! - `hold TAG`: takes names that are the same everywhere (keys, paths, ports), marks what it gets with the tag, and
 //!   says what names it got, one a line: `KIND VALUE`. When its standard input ends it checks that everything still
 //!   has its own tag, and says `intact`.
-//! - `storm TAG ROUNDS`: makes and removes names in rounds, beside others that do the same with the same names, and
-//!   checks each time that it meets nobody else's. It says `calm ROUNDS`.
+//! - `storm TAG KIND ROUNDS`: makes and removes names of a kind (`ipc`, `terminals`, `processes`) in rounds, beside
+//!   others that do the same with the same names, and checks each time that it meets nobody else's. It says
+//!   `calm ROUNDS`. It starts itself as `born PARENT GROUP`.
 //! - `ask tcp ADDRESS`: sends its standard input there, and says what it hears. `ask udp ADDRESS TEXT` likewise.
 //! - `serve PORT`: repeats what it hears at that port, of TCP and UDP; it says `serving` when it does.
 //! - `double PORT`: answers numbers at that port, one a line; `request ADDRESS` asks over one connection
-//!   until its standard input ends, and says `connected`, and how many were answered.
+//!   until its standard input ends, and says `connected`, and how many were answered. `get ADDRESS CONNECTIONS` and
+//!   `increment ADDRESS CONNECTIONS` do so with a server of HTTP and with redis.
 //! - `carrier`: says whether somebody is at the other end of the pod's interface.
+//! - `kill-at STEP COMMAND..`: kills a command at its n-th step, see [`steps`]; `kill-at-of STEP PROCESS` one that
+//!   runs.
 //! - `measure`: says what calls about names cost here.
 //!
 //! A name that does not belong to it makes it fail, with one line that says which.
@@ -21,6 +25,7 @@ mod measure;
 mod network;
 mod requests;
 mod sockets;
+mod steps;
 mod storm;
 mod tasks;
 mod terminals;
@@ -28,6 +33,8 @@ mod terminals;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
+
+use requests::Protocol;
 
 /// Why it fails.
 type Failure = String;
@@ -39,6 +46,19 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words[..] {
+        ["kill-at", step, ref command @ ..] => steps::run(step, command),
+        ["kill-at-of", step, process] => steps::attach(step, process),
+        _ => probe(&words).map(|()| ExitCode::SUCCESS),
+    };
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("pod-probe: {failure}");
+        ExitCode::FAILURE
+    })
+}
+
+/// What does not end with another's status.
+fn probe(words: &[&str]) -> Result<(), Failure> {
+    match words[..] {
         ["hold", tag] => hold(tag),
         ["measure"] => measure::measure(),
         // What is started to see what that costs.
@@ -47,21 +67,20 @@ fn main() -> ExitCode {
         ["ask", "udp", address, text] => network::ask_udp(address, text),
         ["serve", port] => network::serve(port),
         ["double", port] => requests::double(port),
-        ["request", address] => requests::request(address),
+        ["request", address] => requests::request(Protocol::Double, address, "1"),
+        ["get", address, count] => requests::request(Protocol::Http, address, count),
+        ["increment", address, count] => requests::request(Protocol::Redis, address, count),
         ["carrier"] => network::carrier(),
-        ["storm", tag, rounds] => rounds
+        ["storm", tag, kind, rounds] => rounds
             .parse()
             .map_err(|_| "no number of rounds".to_owned())
-            .and_then(|rounds| storm::storm(tag, rounds)),
-        _ => Err("usage: pod-probe hold TAG | storm TAG ROUNDS | measure | ask tcp ADDRESS | \
-                   ask udp ADDRESS TEXT | serve PORT | double PORT | request ADDRESS | carrier"
-            .to_owned()),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("pod-probe: {failure}");
-            ExitCode::FAILURE
+            .and_then(|rounds| storm::storm(tag, kind, rounds)),
+        ["born", parent, group] => storm::born(parent, group),
+        _ => {
+            Err("usage: pod-probe hold TAG | storm TAG KIND ROUNDS | measure | ask tcp ADDRESS | \
+                   ask udp ADDRESS TEXT | serve PORT | double PORT | request ADDRESS | \
+                   get ADDRESS CONNECTIONS | increment ADDRESS CONNECTIONS | carrier"
+                .to_owned())
         }
     }
 }
