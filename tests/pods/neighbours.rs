@@ -30,8 +30,14 @@ pub fn sleeper(place: &Place, name: &str, options: &[&str]) {
 
 /// A pod whose command answers requests at port 80.
 pub fn server(place: &Place, name: &str, options: &[&str]) {
-    let script = "until [ -e /tmp/go ]; do sleep 0.02; done; exec /tmp/pod-probe double 80";
-    let run = [&["run", "-d", "--name", name], options, &["--", "sh", "-c", script]].concat();
+    server_that(place, name, "double", options);
+}
+
+/// One that does what this word of the probe says.
+fn server_that(place: &Place, name: &str, word: &str, options: &[&str]) {
+    let script =
+        format!("until [ -e /tmp/go ]; do sleep 0.02; done; exec /tmp/pod-probe {word} 80");
+    let run = [&["run", "-d", "--name", name], options, &["--", "sh", "-c", &script]].concat();
     assert_eq!(place.says(&run), format!("{name}\n"));
     place.give_probe(name);
     place.exec(name, "touch /tmp/go");
@@ -207,16 +213,40 @@ fn connections_outlive_moves() {
     sleeper(&place, "near", &["--network", "one"]);
     let before = member(&place, "web0");
     let client = client(&place, "near", "web0:80");
-    let socket = place.path.join("socket").display().to_string();
     for number in 0..3 {
-        let (old, new) = (format!("web{number}"), format!("web{}", number + 1));
-        let receiver = receive(&place, &socket, &["--name", &new]);
-        place.says(&["migrate", &old, &format!("unix:{socket}")]);
-        let output = end_of(receiver);
-        assert_eq!(text(&output.stdout), format!("{new}\n"), "{output:?}");
-        wait_for("it has ended", || place.state(&old).as_deref() == Some("ended (137)"));
-        place.says(&["rm", &old]);
-        assert_eq!(member(&place, &new), before);
+        assert_eq!(member(&place, &move_on(&place, number)), before);
+    }
+    client.check();
+}
+
+/// Has the pod `webN` move to be `webN+1`, whose name it returns.
+fn move_on(place: &Place, number: u32) -> String {
+    let (old, new) = (format!("web{number}"), format!("web{}", number + 1));
+    let socket = place.path.join("socket").display().to_string();
+    let receiver = receive(place, &socket, &["--name", &new]);
+    place.says(&["migrate", &old, &format!("unix:{socket}")]);
+    let output = end_of(receiver);
+    assert_eq!(text(&output.stdout), format!("{new}\n"), "{output:?}");
+    wait_for("it has ended", || place.state(&old).as_deref() == Some("ended (137)"));
+    place.says(&["rm", &old]);
+    new
+}
+
+#[test]
+fn clients_that_wait_to_be_accepted_outlive_moves() {
+    let Some(place) = place_with("one") else { return };
+    server_that(&place, "web0", "double-slowly", &["--network", "one"]);
+    sleeper(&place, "near", &["--network", "one"]);
+    let server = format!("{}:80", address(&place, "web0"));
+    // Two of them wait in most moments.
+    let client = client_that(&place, "near", &["request-anew", &server, "3"]);
+    let image = place.path.join("web.pod").display().to_string();
+    for number in 0..3 {
+        let name = format!("web{number}");
+        for _ in 0..3 {
+            place.says(&["checkpoint", "--force", "-o", &image, &name]);
+        }
+        move_on(&place, number);
     }
     client.check();
 }

@@ -257,7 +257,7 @@ impl Frozen {
                 Stop::Signal(signal) => signal,
                 Stop::Forked | Stop::Event(_) | Stop::Call => 0,
             };
-            let _ = trace::resume(thread, signal);
+            let _ = trace::resume_to_stop(thread, signal);
         }
     }
 

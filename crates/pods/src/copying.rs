@@ -5,16 +5,22 @@
 //! its files are packed. What is left then is kept in memory until the pod goes on, so that it does not wait for the
 //! disk.
 //!
+//! *Who waits to be accepted.* A connection that its server has not accepted yet can mostly not be written down, and
+//! servers whose clients come and go have one in many a moment. So a pod with one runs on for some milliseconds, while
+//! its link is locked already, so that nobody else comes, and is frozen again ([`Copying::settle`]). A server may need
+//! to hear from somebody before it accepts the next one; so the link is unlocked for some milliseconds if that was not
+//! enough, and all is tried again ([`Copying::try_again`]), some times.
+//!
 //! A small pod is written in one go. So is one of a host that cannot tell what is written.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use api::pod::{Checkpointed, Round};
 use checkpoint::{Compression, Frozen, ImageName, Tracker, Writer, freeze_children};
 
 use crate::image::{self, Dumped, Write, told, words};
-use crate::limits::{COPY_MIN_BYTES, MAX_ROUNDS, REST_MAX_BYTES};
+use crate::limits::{COPY_MIN_BYTES, MAX_ROUNDS, REST_MAX_BYTES, SETTLING, UNSETTLED};
 use crate::names::Traced;
 
 /// What is known of a pod since its last image, for increments.
@@ -38,6 +44,8 @@ pub(crate) struct Copying {
     writer: Writer,
     tracker: Tracker,
     rounds: Vec<Round>,
+    /// How often somebody waited to be accepted for too long.
+    unsettled: usize,
 }
 
 /// An image that lacks nothing any more that the pod could change.
@@ -71,7 +79,7 @@ impl Copying {
             tracker = known.tracker;
             tracker.hand_down(&mut writer);
         }
-        Ok(Self { write, writer, tracker, rounds: Vec::new() })
+        Ok(Self { write, writer, tracker, rounds: Vec::new(), unsettled: 0 })
     }
 
     /// Whether the pod is to stay frozen when the image is written.
@@ -81,13 +89,12 @@ impl Copying {
 
     /// Copy memory while the pod runs; it is frozen then.
     pub fn copy(&mut self, pod: &Traced) -> Result<Frozen, String> {
-        let init = pod.init().map_err(|_| "the pod has ended".to_owned())?.number;
-        let is_small = !self.write.how.incremental && Tracker::estimate(init) < COPY_MIN_BYTES;
+        let is_small =
+            !self.write.how.incremental && Tracker::estimate(init(pod)?) < COPY_MIN_BYTES;
         let mut before = u64::MAX;
         loop {
             let is_last = is_small || self.rounds.len() == MAX_ROUNDS || self.is_enough(before);
-            let frozen = freeze_children(init, &self.tracker.watched());
-            let frozen = frozen.map_err(|error| told(&error))?;
+            let frozen = freeze(pod, &self.tracker.watched())?;
             if is_last {
                 return Ok(frozen);
             }
@@ -105,6 +112,35 @@ impl Copying {
             let copied = copied.map_err(|error| told(&error))?.bytes;
             self.rounds.push(Round { copied, frozen });
         }
+    }
+
+    /// Let a frozen pod whose link is locked run on for a moment, and again, until nobody waits to be accepted by it;
+    /// whether that is so.
+    pub fn settle(&self, pod: &Traced, mut frozen: Frozen) -> Result<(Frozen, bool), String> {
+        for pause in SETTLING {
+            if !frozen.has_unaccepted().map_err(|error| told(&error))? {
+                return Ok((frozen, true));
+            }
+            frozen.thaw();
+            std::thread::sleep(Duration::from_millis(pause));
+            frozen = freeze(pod, &self.tracker.watched())?;
+        }
+        let is_settled = !frozen.has_unaccepted().map_err(|error| told(&error))?;
+        Ok((frozen, is_settled))
+    }
+
+    /// Whether a pod that did not settle is to run on with its link, and be frozen then by
+    /// [`freeze_again`](Self::freeze_again). If not, it is found out whether it matters.
+    pub fn try_again(&mut self) -> bool {
+        self.unsettled += 1;
+        self.unsettled <= UNSETTLED.len()
+    }
+
+    /// See [`try_again`](Self::try_again).
+    pub fn freeze_again(&self, pod: &Traced) -> Result<Frozen, String> {
+        let pause = UNSETTLED.get(self.unsettled.saturating_sub(1)).copied().unwrap_or(0);
+        std::thread::sleep(Duration::from_millis(pause));
+        freeze(pod, &self.tracker.watched())
     }
 
     /// Whether the rest is to be copied while the pod is frozen. It is looked at while it runs, so that it need not
@@ -153,6 +189,16 @@ impl Copied {
         let known = Known { tracker: self.tracker, last: finished.name };
         Ok((written, self.is_tracked.then_some(known)))
     }
+}
+
+/// The number of a pod's init.
+fn init(pod: &Traced) -> Result<u32, String> {
+    Ok(pod.init().map_err(|_| "the pod has ended".to_owned())?.number)
+}
+
+/// Freezes all of a pod but its init. Memory of some of its processes is watched.
+pub(crate) fn freeze(pod: &Traced, watched: &BTreeSet<u32>) -> Result<Frozen, String> {
+    freeze_children(init(pod)?, watched).map_err(|error| told(&error))
 }
 
 /// How many have passed since then.

@@ -29,6 +29,13 @@ pub const COPY_MIN_BYTES: u64 = 32 << 20;
 /// Memory that a pod may have written for the rest to be copied while it is frozen.
 pub const REST_MAX_BYTES: u64 = 8 << 20;
 
+/// For how many milliseconds a pod runs on before it is written down, each time that somebody waits to be accepted by
+/// it, while its link is locked.
+pub const SETTLING: [u64; 4] = [1, 1, 2, 4];
+
+/// The same while its link is not locked, each time that this was not enough.
+pub const UNSETTLED: [u64; 12] = [1, 2, 3, 5, 8, 8, 13, 13, 13, 21, 21, 21];
+
 /// How often memory is copied while a pod runs.
 pub const MAX_ROUNDS: usize = 8;
 

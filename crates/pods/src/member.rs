@@ -194,7 +194,8 @@ impl Port {
     ///
     /// The switch does not answer.
     pub fn hold(&mut self) -> Result<(), switch::Error> {
-        match self.client.as_ref().map_or(Ok(()), Client::hold) {
+        let held = |client: &Client| client.hold_beginnings().and_then(|()| client.hold());
+        match self.client.as_ref().map_or(Ok(()), held) {
             Err(error) if has_gone(&error) => {
                 self.client = None;
                 Ok(())

@@ -224,6 +224,7 @@ impl Server {
                 self.set_link(Link::lock);
                 return self.tracer.ask(Ask::Write);
             }
+            Ok(Done::Unsettled) => return self.tracer.ask(Ask::FreezeAgain),
             _ => {}
         }
         let Some((client, was_frozen)) = self.asked.take() else { return };

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use api::pod::Checkpointed;
-use checkpoint::{Frozen, Restarted, freeze_children};
+use checkpoint::{Frozen, Restarted};
 use protocol::Streams;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::copying::{Copying, Known, milliseconds};
+use crate::copying::{Copying, Known, freeze, milliseconds};
 use crate::image::{self, Write};
 use crate::names::Traced;
 use crate::reader::Opened;
@@ -32,6 +32,8 @@ pub enum Ask {
     Copy(Box<Write>),
     /// Write the rest of the image that was begun.
     Write,
+    /// Freeze the pod again to write that image, after a while.
+    FreezeAgain,
     /// Make the processes of an image.
     Restart(Box<Restart>),
     /// Have nothing to do with any process any more.
@@ -60,6 +62,8 @@ pub enum Done {
     LetGo,
     /// All have stopped, and much of their memory is copied.
     Copied,
+    /// They run again: the pod could not be written down in this moment, but may be in another one.
+    Unsettled,
     /// The image is written.
     Written(Checkpointed),
     /// They are there.
@@ -190,7 +194,8 @@ impl Tracing {
                 Err("it has not run yet since it was restarted".to_owned())
             }
             Ask::Copy(write) => self.copy(*write).map(|()| Done::Copied),
-            Ask::Write => self.write().map(Done::Written),
+            Ask::Write => self.write(),
+            Ask::FreezeAgain => self.freeze_again().map(|()| Done::Copied),
             Ask::Restart(restart) => {
                 let restarted = image::restart(&self.pod, &restart.image, &restart.streams)?;
                 match restart.stays_frozen {
@@ -209,10 +214,8 @@ impl Tracing {
 
     fn freeze(&mut self) -> Result<(), String> {
         if self.frozen.is_none() {
-            let init = self.pod.init().map_err(|_| "the pod has ended".to_owned())?;
             let known = self.known.as_ref().map(Known::watched).unwrap_or_default();
-            let frozen = freeze_children(init.number, &known);
-            self.frozen = Some(frozen.map_err(|error| image::told(&error))?);
+            self.frozen = Some(freeze(&self.pod, &known)?);
         }
         Ok(())
     }
@@ -227,14 +230,31 @@ impl Tracing {
         Ok(())
     }
 
-    fn write(&mut self) -> Result<Checkpointed, String> {
-        let (copying, was_frozen) = self.copying.take().ok_or("no image was begun")?;
+    fn write(&mut self) -> Result<Done, String> {
+        let (mut copying, was_frozen) = self.copying.take().ok_or("no image was begun")?;
+        if !was_frozen && let Some(frozen) = self.frozen.take() {
+            let (frozen, is_settled) = copying.settle(&self.pod, frozen)?;
+            if !is_settled && copying.try_again() {
+                frozen.thaw();
+                self.copying = Some((copying, was_frozen));
+                return Ok(Done::Unsettled);
+            }
+            self.frozen = Some(frozen);
+        }
         let stays_frozen = was_frozen || copying.stays_frozen();
         let result = self.finish(copying, stays_frozen);
         if result.is_err() && !was_frozen {
             self.frozen = None;
         }
-        result
+        result.map(Done::Written)
+    }
+
+    /// The pod has run since it was found to be [`Done::Unsettled`].
+    fn freeze_again(&mut self) -> Result<(), String> {
+        let (copying, was_frozen) = self.copying.take().ok_or("no image was begun")?;
+        self.frozen = Some(copying.freeze_again(&self.pod)?);
+        self.copying = Some((copying, was_frozen));
+        Ok(())
     }
 
     fn finish(&mut self, copying: Copying, stays_frozen: bool) -> Result<Checkpointed, String> {

@@ -8,7 +8,7 @@ use host::packets::{ask, connect_to};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use crate::limits::{ANSWER_BYTES, ANSWER_TIMEOUT};
+use crate::limits::{ANSWER_BYTES, ANSWER_TIMEOUT, HANDSHAKE_PAUSE, HANDSHAKE_TURNS};
 use crate::wire::{Attach, Reply, Request};
 
 /// Why a pod is not attached.
@@ -89,6 +89,20 @@ impl Client {
             Reply::Done => Ok(()),
             Reply::Refused(reason) => Err(Error::Refused(reason)),
         }
+    }
+
+    /// Has the switch hold segments that begin a TCP connection with the pod, because it is about to be away, and lets
+    /// those that have begun be answered.
+    ///
+    /// # Errors
+    ///
+    /// The switch has gone, or has given the port away.
+    pub fn hold_beginnings(&self) -> Result<(), Error> {
+        for _ in 0..HANDSHAKE_TURNS {
+            self.ask(&Request::HoldBeginnings, &[])?;
+            std::thread::sleep(HANDSHAKE_PAUSE);
+        }
+        Ok(())
     }
 
     /// Has the switch pass on nothing that the pod sends, and hold what comes for it, because it is away. It does so

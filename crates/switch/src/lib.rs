@@ -17,7 +17,8 @@
 //! 2. *A port lasts as long as its keeper's connection*, and the switch as long as there is one.
 //! 3. *Whoever is away is silent.* What comes for a pod that is being written down, or that is moving, is held for a
 //!    while, up to a limit, and then lost. Nobody answers for it. If it comes back with the same lease elsewhere, it
-//!    gets what was held.
+//!    gets what was held. What begins a TCP connection is held a moment earlier: half of a handshake cannot be written
+//!    down.
 //! 4. *Nothing waits for a pod.* What a pod does not take is lost, as on a wire.
 //! 5. *Nobody there is somebody here.* What comes from the other switch with an address of a pod of this one is
 //!    dropped.

@@ -50,3 +50,9 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Connections to the control socket that wait to be accepted.
 pub const BACKLOG: i32 = 64;
+
+/// How often the switch looks at its ports between a handshake's first segment and its last one, and once more.
+pub const HANDSHAKE_TURNS: usize = 3;
+
+/// How long the kernels of two pods have to answer in between.
+pub const HANDSHAKE_PAUSE: Duration = Duration::from_micros(300);

@@ -28,7 +28,9 @@ pub struct Port {
     names: OwnedFd,
     /// What it has sent where it was before.
     earlier: VecDeque<Box<[u8]>>,
-    /// What is held while it is away.
+    /// It is away: all that comes is held.
+    is_away: bool,
+    /// What is held while it is away, or about to be.
     held: Option<Held>,
 }
 
@@ -66,8 +68,17 @@ impl Held {
 impl Port {
     /// One with these sockets.
     pub fn new(name: String, lease: String, client: u64, frames: OwnedFd, names: OwnedFd) -> Port {
-        let earlier = VecDeque::new();
-        Port { name, lease, client, is_announced: false, frames, names, earlier, held: None }
+        Port {
+            name,
+            lease,
+            client,
+            is_announced: false,
+            frames,
+            names,
+            earlier: VecDeque::new(),
+            is_away: false,
+            held: None,
+        }
     }
 
     /// Receives a frame, with its header. Whoever is away has none.
@@ -100,6 +111,7 @@ impl Port {
     pub fn send(&mut self, frame: &[u8], has_room: bool) -> bool {
         match &mut self.held {
             None => self.send_now(frame),
+            Some(_) if !self.is_away && !begins_connection(frame) => self.send_now(frame),
             Some(held) => has_room && held.keep(frame),
         }
     }
@@ -108,18 +120,25 @@ impl Port {
         send(&self.frames, frame, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
     }
 
+    /// It is about to be away: from now on what begins a connection is held.
+    pub fn hold_beginnings(&mut self) {
+        self.held.get_or_insert_default();
+    }
+
     /// From now on it is away.
     pub fn hold(&mut self) {
+        self.is_away = true;
         self.held.get_or_insert_default();
     }
 
     /// Whether it is away.
     pub fn is_away(&self) -> bool {
-        self.held.is_some()
+        self.is_away
     }
 
     /// It is there again, and gets what was held, unless that is too old.
     pub fn release(&mut self) {
+        self.is_away = false;
         for (came, frame) in self.held.take().unwrap_or_default().frames {
             if came.elapsed() < HOLD_TIMEOUT {
                 // Whoever does not take it now has lost it.
@@ -176,6 +195,25 @@ impl AsFd for Port {
     }
 }
 
+/// Whether a frame with its header has the first segment of a TCP connection (RFC 9293, 3.1).
+fn begins_connection(frame: &[u8]) -> bool {
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    const TCP: u8 = 6;
+    let flags = || {
+        let frame = frame.get(HEADER_BYTES..)?;
+        let packet = frame.get(ETHERNET_BYTES..)?;
+        let (protocol, header) = match frame.get(12..ETHERNET_BYTES)? {
+            [0x08, 0x00] => (packet.get(9)?, usize::from(packet.first()? & 15) * 4),
+            // Of one whose first header is not that of TCP nobody knows.
+            [0x86, 0xdd] => (packet.get(6)?, 40),
+            _ => return None,
+        };
+        (*protocol == TCP).then_some(*packet.get(header + 13)?)
+    };
+    flags().is_some_and(|flags| flags & (SYN | ACK) == SYN)
+}
+
 /// A pod's word to all that it is there (RFC 5227, 3): a header, and a frame.
 pub fn announcement(card: [u8; 6], address: std::net::Ipv4Addr) -> Vec<u8> {
     /// Ethernet and IPv4, with the lengths of their addresses; a request.
@@ -195,4 +233,83 @@ pub fn announcement(card: [u8; 6], address: std::net::Ipv4Addr) -> Vec<u8> {
 /// The time since some beginning as the router has it.
 pub fn time_of(span: Duration) -> router::Time {
     router::Time(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+
+    /// A frame with its header that holds a segment with these flags, in a packet of this version.
+    fn segment(version: u8, flags: u8) -> Vec<u8> {
+        let mut frame = vec![0; HEADER_BYTES + 12];
+        let mut packet = match version {
+            4 => {
+                frame.extend([0x08, 0x00]);
+                // With an option of four bytes.
+                let mut packet = vec![0; 24];
+                (packet[0], packet[9]) = (0x46, 6);
+                packet
+            }
+            _ => {
+                frame.extend([0x86, 0xdd]);
+                let mut packet = vec![0; 40];
+                (packet[0], packet[6]) = (0x60, 6);
+                packet
+            }
+        };
+        let mut header = [0; 20];
+        header[13] = flags;
+        packet.extend(header);
+        frame.extend(packet);
+        frame
+    }
+
+    #[test]
+    fn what_begins_a_connection_is_known() {
+        for version in [4, 6] {
+            let whole = segment(version, SYN);
+            assert!(begins_connection(&whole));
+            // What is cut off before the flags begins nothing.
+            (0..whole.len() - 6).for_each(|length| assert!(!begins_connection(&whole[..length])));
+            for flags in [0, ACK, SYN | ACK] {
+                assert!(!begins_connection(&segment(version, flags)));
+            }
+            let mut datagram = whole;
+            datagram[HEADER_BYTES + ETHERNET_BYTES + if version == 4 { 9 } else { 6 }] = 17;
+            assert!(!begins_connection(&datagram));
+        }
+    }
+
+    #[test]
+    fn what_has_begun_passes_until_the_pod_is_away() {
+        let pair =
+            || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let ((frames, pod), (names, _)) = (pair().unwrap(), pair().unwrap());
+        let mut port = Port::new("web".into(), "lease".into(), 1, frames, names);
+        let taken = || {
+            let mut room = [0; 100];
+            let count =
+                recv(&pod, &mut room[..], RecvFlags::DONTWAIT).map_or(0, |(count, _)| count);
+            room[..count].to_vec()
+        };
+        port.hold_beginnings();
+        assert!(!port.is_away());
+        assert!(port.send(&segment(4, SYN), true));
+        assert!(taken().is_empty());
+        assert!(port.send(&segment(4, ACK), true));
+        assert_eq!(taken(), segment(4, ACK));
+        port.hold();
+        assert!(port.is_away());
+        assert!(port.send(&segment(6, ACK), true));
+        assert!(taken().is_empty());
+        port.release();
+        assert_eq!((taken(), taken()), (segment(4, SYN), segment(6, ACK)));
+        assert!(port.send(&segment(4, SYN), true));
+        assert_eq!(taken(), segment(4, SYN));
+    }
 }

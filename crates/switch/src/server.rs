@@ -223,13 +223,12 @@ impl Server {
             Word::Request(Request::Beyond(pods), _) => {
                 self.note_beyond(number, pods).map_or_else(Reply::Refused, |()| Reply::Done)
             }
-            Word::Request(Request::Hold, _) => match self.port_of(number) {
-                Some(port) => {
-                    port.hold();
-                    Reply::Done
-                }
-                None => Reply::Refused("there is no pod of this connection".to_owned()),
-            },
+            Word::Request(Request::HoldBeginnings, _) => self
+                .change(number, Port::hold_beginnings)
+                .map_or_else(Reply::Refused, |()| Reply::Done),
+            Word::Request(Request::Hold, _) => {
+                self.change(number, Port::hold).map_or_else(Reply::Refused, |()| Reply::Done)
+            }
             Word::Request(Request::Release, _) => {
                 return self.port_of(number).into_iter().for_each(Port::release);
             }
@@ -240,6 +239,13 @@ impl Server {
         if self.clients.get(&number).is_none_or(|client| send(client, &text, flags).is_err()) {
             self.forget(number);
         }
+    }
+
+    /// Does something to the port of a connection.
+    fn change(&mut self, number: u64, change: fn(&mut Port)) -> Result<(), String> {
+        self.port_of(number)
+            .map(change)
+            .ok_or_else(|| "there is no pod of this connection".to_owned())
     }
 
     fn word(&self, number: u64) -> Word {

@@ -18,6 +18,9 @@ pub enum Request {
     Join,
     /// Who is there now.
     Beyond(Vec<Attach>),
+    /// Hold what begins a connection with it. Such a connection is known by nothing but a number to who has answered
+    /// and waits for the other's second word, and does not outlive a move.
+    HoldBeginnings,
     /// Pass on nothing that the pod sends, and hold what comes for it.
     Hold,
     /// Pass on both.

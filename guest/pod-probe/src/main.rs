@@ -34,7 +34,8 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-use requests::Protocol;
+use requests::Connections::{Change, Stay};
+use requests::{Protocol, request};
 
 /// Why it fails.
 type Failure = String;
@@ -67,9 +68,11 @@ fn probe(words: &[&str]) -> Result<(), Failure> {
         ["ask", "udp", address, text] => network::ask_udp(address, text),
         ["serve", port] => network::serve(port),
         ["double", port] => requests::double(port),
-        ["request", address] => requests::request(Protocol::Double, address, "1"),
-        ["get", address, count] => requests::request(Protocol::Http, address, count),
-        ["increment", address, count] => requests::request(Protocol::Redis, address, count),
+        ["double-slowly", port] => requests::double_slowly(port),
+        ["request", address] => request(Protocol::Double, address, "1", Stay),
+        ["request-anew", address, count] => request(Protocol::Double, address, count, Change),
+        ["get", address, count] => request(Protocol::Http, address, count, Stay),
+        ["increment", address, count] => request(Protocol::Redis, address, count, Stay),
         ["carrier"] => network::carrier(),
         ["storm", tag, kind, rounds] => rounds
             .parse()

@@ -1,5 +1,5 @@
-//! Requests over connections that stay: a server, and clients that say how long they waited at the most. Each has one
-//! thread, and is what moves while it is at work, or stays while the other side moves.
+//! Requests, mostly over connections that stay: a server, and clients that say how long they waited at the most. Each
+//! has one thread, and is what moves while it is at work, or stays while the other side moves.
 //!
 //! A client asks over all its connections before it hears any answer. Where a server counts its answers, those of each
 //! round go on from the last one: none is lost, and none is given twice.
@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The longest page that a client takes.
 const PAGE_MAX_BYTES: usize = 1 << 20;
 
+/// How long a server that is slow to accept lets clients wait.
+const SLOWNESS: Duration = Duration::from_millis(1);
+
 /// How many requests it sends in any case.
 const REQUESTS: u64 = 10;
 
@@ -25,21 +28,36 @@ const PAUSE: Duration = Duration::from_micros(200);
 
 /// Answers each line with the same number, doubled.
 pub fn double(port: &str) -> Result<(), Failure> {
-    let port: u16 = port.parse().map_err(|_| "no port".to_owned())?;
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map_err(failed("bind"))?;
-    println!("serving");
-    std::io::stdout().flush().map_err(failed("standard output"))?;
-    for stream in listener.incoming() {
+    for stream in listen(port)?.incoming() {
         let stream = stream.map_err(failed("accept"))?;
-        std::thread::spawn(move || serve(&stream));
+        std::thread::spawn(move || serve(&stream, usize::MAX));
     }
     Ok(())
 }
 
-/// Serves one connection to its end.
-fn serve(stream: &TcpStream) -> Result<(), Failure> {
+/// The same for one line of one connection at a time, so that others wait to be accepted.
+pub fn double_slowly(port: &str) -> Result<(), Failure> {
+    let listener = listen(port)?;
+    for stream in listener.incoming() {
+        serve(&stream.map_err(failed("accept"))?, 1)?;
+        std::thread::sleep(SLOWNESS);
+    }
+    Ok(())
+}
+
+/// Listens at a port, and says so.
+fn listen(port: &str) -> Result<TcpListener, Failure> {
+    let port: u16 = port.parse().map_err(|_| "no port".to_owned())?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map_err(failed("bind"))?;
+    println!("serving");
+    std::io::stdout().flush().map_err(failed("standard output"))?;
+    Ok(listener)
+}
+
+/// Serves one connection to its end, but so many lines at the most.
+fn serve(stream: &TcpStream, most: usize) -> Result<(), Failure> {
     stream.set_nodelay(true).map_err(failed("nodelay"))?;
-    for line in BufReader::new(stream).lines() {
+    for line in BufReader::new(stream).lines().take(most) {
         let number: u64 = line.map_err(failed("hear"))?.parse().map_err(|_| "no number")?;
         (&mut &*stream)
             .write_all(format!("{}\n", number * 2).as_bytes())
@@ -57,6 +75,15 @@ pub enum Protocol {
     Http,
     /// Redis: a number is incremented.
     Redis,
+}
+
+/// Which connections a client has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connections {
+    /// The same ones all the time.
+    Stay,
+    /// Other ones for each round of requests.
+    Change,
 }
 
 type Connection = BufReader<TcpStream>;
@@ -118,11 +145,16 @@ fn page(connection: &mut Connection) -> Result<Option<u64>, Failure> {
 
 /// Asks over so many connections to `address`, which may have a name, until its standard input ends, and some times in
 /// any case; says how many were answered and how many milliseconds the longest answer took.
-pub fn request(protocol: Protocol, address: &str, connections: &str) -> Result<(), Failure> {
+pub fn request(
+    protocol: Protocol,
+    address: &str,
+    count: &str,
+    which: Connections,
+) -> Result<(), Failure> {
     static IS_OVER: AtomicBool = AtomicBool::new(false);
-    let connections: u64 = connections.parse().map_err(|_| "no number of connections")?;
-    let mut connections: Vec<Connection> =
-        (0..connections).map(|_| connect(address)).collect::<Result<_, _>>()?;
+    let count: u64 = count.parse().map_err(|_| "no number of connections")?;
+    let connect_all = || (0..count).map(|_| connect(address)).collect::<Result<Vec<_>, _>>();
+    let mut connections = connect_all()?;
     println!("connected");
     std::io::stdout().flush().map_err(failed("standard output"))?;
     std::thread::spawn(|| {
@@ -132,6 +164,10 @@ pub fn request(protocol: Protocol, address: &str, connections: &str) -> Result<(
     let (mut longest, mut number, mut next) = (Duration::ZERO, 0, None);
     while number < REQUESTS || !IS_OVER.load(Ordering::Relaxed) {
         let begun = Instant::now();
+        if which == Connections::Change {
+            drop(connections);
+            connections = connect_all()?;
+        }
         for (index, connection) in (0..).zip(&mut connections) {
             protocol.ask(connection, number + index)?;
         }

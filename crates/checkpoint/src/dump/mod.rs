@@ -26,6 +26,7 @@ mod sockets;
 mod special;
 mod task;
 mod terminals;
+mod unaccepted;
 mod undo;
 
 use std::collections::BTreeMap;

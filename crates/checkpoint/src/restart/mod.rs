@@ -162,9 +162,9 @@ impl Seed {
         loop {
             match wait(task, deadline).map_err(Error::io("wait for a process"))? {
                 Some(Stop::Told(_)) => break,
-                Some(Stop::Signal(signal)) => trace::resume(task, signal),
+                Some(Stop::Signal(signal)) => trace::resume_to_stop(task, signal),
                 Some(Stop::Ended(_)) => return Err(Error::Gone(task)),
-                Some(_) => trace::resume(task, 0),
+                Some(_) => trace::resume_to_stop(task, 0),
                 None => {
                     return Err(Error::Stuck { task, why: "it is to bear the others".to_owned() });
                 }

@@ -1,14 +1,15 @@
 //! Tracers that die, processes that cannot be stopped, processes that multiply, and hundreds of rounds.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use checkpoint::{Error, freeze};
+use checkpoint::{Error, freeze, freeze_children};
 use rustix::process::Signal;
 
-use crate::support::{self, Directory, Subject, compile, image, kill};
+use crate::support::{self, Directory, Namespace, Subject, compile, image, kill};
 
 /// In a process that is to be a tracer: whom it freezes.
 const TRACED: &str = "BIVOUAC_CHECKPOINT_TRACED";
@@ -73,6 +74,18 @@ fn is_ending(pid: u32) -> bool {
         mask.is_some_and(|mask| mask >> (libc::SIGKILL - 1) & 1 == 1)
     };
     status.is_empty() || status.contains("State:\tZ") || status.lines().any(is_killed)
+}
+
+/// A shell that bears a child and waits for what it says, again and again.
+const BEARS: &str = "while :; do x=$(sh -c 'echo $PPID'); done";
+
+#[test]
+fn a_process_that_bears_a_child_as_it_is_stopped() {
+    let Some(namespace) = Namespace::new(&["sh", "-c", BEARS]) else { return };
+    for _ in 0..1500 {
+        let frozen = freeze_children(namespace.init, &BTreeSet::new()).expect("all of them stop");
+        assert!(!frozen.processes().is_empty());
+    }
 }
 
 #[test]

@@ -68,6 +68,17 @@ pub fn resume(task: u32, signal: u32) -> io::Result<()> {
     request(libc::PTRACE_CONT, task, 0, signal as usize)
 }
 
+/// Let a stopped task that was told to stop, and has stopped for something else, go on with a signal (0: none) until it
+/// stops as it was told. (Whatever a task stops for, the kernel forgets that it was told: `ptrace_stop` of Linux.)
+///
+/// # Errors
+///
+/// `ESRCH` if the task is not stopped, or gone.
+pub fn resume_to_stop(task: u32, signal: u32) -> io::Result<()> {
+    interrupt(task)?;
+    resume(task, signal)
+}
+
 /// Let a stopped task carry out one instruction. It stops with SIGTRAP then.
 ///
 /// # Errors
