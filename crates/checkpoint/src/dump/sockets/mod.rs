@@ -94,7 +94,8 @@ impl Sockets {
         for (pid, numbers) in by_process {
             answers.ask(pid, &numbers)?;
         }
-        let table = answers.table.take().unwrap_or_default();
+        let unix = self.entries.iter().filter(|entry| entry.family == AddressFamily::UNIX);
+        let table = answers.table(&unix.map(|entry| entry.inode).collect::<Vec<_>>())?;
         let unix = unix::Described::new(&self.entries, &table, &answers);
         let all_options = self.entries.iter().map(options::read).collect::<Result<Vec<_>, _>>()?;
         let others = self.entries.iter().filter(|entry| entry.family != AddressFamily::UNIX);
