@@ -6,11 +6,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use whole_machine::processes::descendants_of;
 use whole_machine::text;
 use whole_machine::waiting::wait_for;
 
-use crate::place::{COUNTS, Place, end_of, start};
+use crate::place::{COUNTS, Place, end_of, signal, start};
 
 fn path(place: &Place, name: &str) -> String {
     place.path.join(name).display().to_string()
@@ -194,6 +197,43 @@ fn what_cannot_be_written_down_is_named_and_goes_on() {
         left.iter().all(|entry| !entry.file_name().to_string_lossy().starts_with('.')),
         "{left:?}"
     );
+}
+
+/// Who asks for an image is killed while the keeper, which has been stopped, cannot write it.
+#[test]
+fn who_is_killed_before_the_image_is_whole_leaves_nothing() {
+    let Some(place) = Place::new() else { return };
+    let directory = place.path.join("images");
+    fs::create_dir(&directory).expect("there is room");
+    if rustix::fs::open(&directory, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).is_err() {
+        println!("skipped: here are no files without a name");
+        return;
+    }
+    let image = path(&place, "images/web.pod");
+    place.detach("web", COUNTS);
+    place.wait_for_more("web");
+    let keeper = Pid::from_raw(place.pid("web").cast_signed()).expect("a process");
+    kill_process(keeper, Signal::STOP).expect("it lives");
+    let asker = start(place.command(&["checkpoint", "-o", &image, "web"]));
+    wait_for("it has begun a file", || {
+        let biv = descendants_of(asker.id()).first().copied().unwrap_or_default();
+        let open = fs::read_dir(format!("/proc/{biv}/fd")).into_iter().flatten().flatten();
+        open.flat_map(|it| fs::read_link(it.path())).any(|file| file.starts_with(&directory))
+    });
+    assert!(signal(&asker, Signal::KILL), "it waits");
+    assert!(!end_of(asker).status.success());
+    kill_process(keeper, Signal::CONT).expect("it lives");
+    let left: Vec<_> = fs::read_dir(&directory).expect("it is there").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+    place.wait_for_more("web");
+    wait_for("the image that nobody wants is written", || {
+        let output = place.output(&["checkpoint", "-o", &image, "web"]);
+        let said = text(&output.stderr);
+        assert!(said.is_empty() || said.contains("it is being frozen"), "{said}");
+        output.status.success()
+    });
+    place.says(&["checkpoint", "--force", "-o", &image, "web"]);
+    assert_eq!(fs::read_dir(&directory).expect("it is there").count(), 1);
 }
 
 #[test]
