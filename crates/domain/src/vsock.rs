@@ -2,14 +2,16 @@
 //! ([`sockets`]). `biv` starts it with one end of a cable and with the listening socket, which it
 //! has bound here. The process confines itself, serves, and ends when the cable is closed.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use host::listener::listen_at;
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{SocketFlags, SocketType};
 use sockets::Server;
 
 use crate::helper::{helper, spawn_with};
@@ -21,6 +23,9 @@ pub const DRIVERS: [&str; 3] =
 
 /// What a path may have, besides `_` and a port: what the address of a Unix socket has (unix(7)).
 const PATH_MAX_BYTES: usize = 107 - 11;
+
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// The kind of process that serves them.
 pub const KIND: &str = "sockets";
@@ -74,9 +79,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     if is_left(path) {
         fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok(listener)
+    Ok(listen_at(path, SocketType::STREAM, SocketFlags::empty(), BACKLOG)?.into())
 }
 
 /// What that process is started with.

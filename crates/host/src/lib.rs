@@ -12,6 +12,7 @@
 //! - [`inherited`]: descriptors that this process has inherited, and how many it may have.
 //! - [`privileges`]: capabilities of root that a process drops.
 //! - [`layout`]: the mappings of this process.
+//! - [`listener`]: Unix sockets that listen at a path.
 //! - [`lifeline`]: what continues a stopped process when who has stopped it is no more.
 //! - [`usage`]: the time that a process has had of processors; bytes that this one has read from disks and written to
 //!   them.
@@ -40,6 +41,7 @@ pub mod inherited;
 pub mod layout;
 pub mod lifeline;
 pub mod limits;
+pub mod listener;
 pub mod memory;
 pub mod message;
 pub mod mounts;

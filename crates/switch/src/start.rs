@@ -1,17 +1,14 @@
 //! How a switch is started: the program starts itself again with the control socket, which is bound before, so that
 //! whoever comes first finds it.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Child;
 
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
-};
+use rustix::net::{SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use session::helper::{helper, spawn_with};
 
@@ -39,12 +36,7 @@ pub struct Serving {
 ///
 /// The host's.
 pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let control = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    bind(&control, &SocketAddrUnix::new(path)?)?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    listen(&control, BACKLOG)?;
-    Ok(control)
+    host::listener::listen_at(path, SocketType::SEQPACKET, SocketFlags::NONBLOCK, BACKLOG)
 }
 
 /// Starts a switch with its socket. It ends by itself when no pod is attached. What it says is for `messages`.

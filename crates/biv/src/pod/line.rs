@@ -6,18 +6,22 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use host::listener::listen_at;
 use host::poll::{PollFlags, Poller};
+use rustix::net::{SocketFlags, SocketType};
 use session::Signals;
 
 /// The longest line of the conversation.
 const LINE_MAX_BYTES: u64 = 4096;
 /// The longest frame.
 const FRAME_MAX_BYTES: usize = 1 << 20;
+
+/// How many may wait until it is seen whose they are.
+const BACKLOG: i32 = 16;
 
 /// What comes.
 pub(super) type Reading = BufReader<Box<dyn Read + Send>>;
@@ -73,9 +77,9 @@ impl Line {
     /// interrupted.
     pub fn accepted(path: &Path) -> io::Result<Option<Line>> {
         let mut signals = Signals::block()?;
-        let listener = UnixListener::bind(path)?;
+        let (kind, flags) = (SocketType::STREAM, SocketFlags::empty());
+        let listener = UnixListener::from(listen_at(path, kind, flags, BACKLOG)?);
         let _bound = Bound(path.to_owned());
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         loop {
             let mut poller = Poller::new();
             poller.register(true, listener.as_fd(), PollFlags::IN);

@@ -7,11 +7,10 @@
 //!    write. (A domain's record is none such: its process writes there how it has ended.)
 //! 3. *Nothing of it is said by a domain's process.* That one only accepts a cable, from processes of its user.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,9 +19,7 @@ use api::{Entry, Name, Registry, files};
 use host::duplex::Duplex;
 use rustix::fs::{AtFlags, FlockOperation, flock, unlinkat};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
-};
+use rustix::net::{SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use spec::Vif;
 use uplink::Several;
@@ -198,12 +195,9 @@ impl Routed {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let control = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let place = files::path(&self.directory, CONTROL);
-        bind(&control, &SocketAddrUnix::new(place.as_str())?)?;
-        std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
-        listen(&control, BACKLOG)?;
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::NONBLOCK);
+        let control = host::listener::listen_at(place.as_ref(), kind, flags, BACKLOG)?;
         let messages = File::from(files::create(&self.directory, MESSAGES)?);
         messages.set_len(0)?;
         let (gateway, bits) = (vif.gateway(), vif.bits);
