@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod applications;
+mod confined;
 mod copying;
 mod ends;
 mod images;

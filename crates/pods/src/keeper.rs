@@ -84,6 +84,9 @@ pub enum Error {
     /// Its network.
     #[error("cannot connect the pod to the network (--net none runs it without): {0}")]
     Network(io::Error),
+    /// The keeper.
+    #[error(transparent)]
+    Confine(#[from] host::confine::Error),
     /// The session with its command.
     #[error(transparent)]
     Session(#[from] session::Error),
@@ -337,6 +340,8 @@ fn keep(
     let (mut first, line) = start(setup, &users, clocks)?;
     let joined = joined.map(|joined| (&kept.claim.name, joined));
     let (mut uplink, link) = connect(spec, ports, &mut first, joined)?.unzip();
+    // The pod is there, and has not been heard yet.
+    host::confine::confine_keeper()?;
     let has_started = Arc::new(OnceLock::new());
     let (ours, trouble, tracer) = kept.serve(Line::of(line)?, &first, image, spec, link)?;
     let mut link = Channel::new(ours, &order)?.with_trouble(trouble);

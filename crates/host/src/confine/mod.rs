@@ -8,9 +8,10 @@
 //! rest:
 //!
 //! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
-//! 2. What is not in the lists of its kind of process ([`process`] for each; [`table`], [`files`], [`network`],
-//!    [`reader`], [`router`], [`sockets`], [`unpack`]) is not executed. The attempt is a SIGSYS, whose handler says
-//!    what was tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
+//! 2. What is not in the lists of its kind of process ([`process`] for each; [`table`], [`files`], [`keeper`],
+//!    [`network`], [`reader`], [`router`], [`sockets`], [`unpack`]) is not executed. The attempt is a SIGSYS, whose
+//!    handler says what was tried and ends the process (of a pod's keeper, the call fails); where the signal is blocked
+//!    or its handler gone, the kernel ends it.
 //! 3. It gives no speculative-execution mitigation of its own (`SECCOMP_FILTER_FLAG_SPEC_ALLOW`):
 //!    kernels before 5.16 would otherwise switch off store bypassing for guest code, which shares
 //!    this process with nobody.
@@ -26,6 +27,7 @@ use seccompiler::{
 };
 
 mod files;
+mod keeper;
 mod network;
 mod process;
 mod reader;
@@ -47,7 +49,7 @@ pub enum Error {
     Filter(#[from] seccompiler::BackendError),
     /// The host does not let us.
     #[error(
-        "cannot confine the machine's process with seccomp: {0}; with --no-seccomp it runs \
+        "cannot confine the process with seccomp: {0}; with --no-seccomp a machine's runs \
          unconfined"
     )]
     Install(#[source] io::Error),
@@ -58,6 +60,9 @@ pub enum Error {
     #[error("cannot confine thread {0}, which has a filter of its own")]
     Thread(i64),
 }
+
+/// Whether a refused call fails, and is not the end.
+static GOES_ON: AtomicBool = AtomicBool::new(false);
 
 /// Whether the process has been confined.
 static CONFINED: AtomicBool = AtomicBool::new(false);
@@ -130,27 +135,48 @@ pub fn confine_reader() -> Result<(), Error> {
     confine_with(READER)
 }
 
+/// Confine this process, which keeps a pod: it traces, opens files and starts processes, and gets at nothing of the
+/// kernel's besides. A call that it may not make fails, and is reported on standard error: if it ended the keeper, it
+/// would end the pod. What it starts has the same list, and is ended by such a call.
+///
+/// Its memory may be read and its environment stays, unlike with other kinds: they have nothing that whoever it is
+/// could not have of its user in other ways.
+///
+/// # Errors
+///
+/// As [`confine`].
+pub fn confine_keeper() -> Result<(), Error> {
+    GOES_ON.store(true, Ordering::SeqCst);
+    filter(KEEPER)
+}
+
 /// A list of calls.
 type Calls = [(c_long, Condition)];
 
 /// The lists of each kind of process, in which no call comes twice.
-const MACHINE: &[&Calls] = &[process::ALLOWED, ALLOWED];
-const FILE_SERVER: &[&Calls] = &[process::ALLOWED, ALLOWED, files::ALLOWED];
-const NETWORK: &[&Calls] = &[process::ALLOWED, network::ALLOWED];
-const ROUTER: &[&Calls] = &[process::ALLOWED, router::ALLOWED];
-const SOCKETS: &[&Calls] = &[process::ALLOWED, sockets::ALLOWED];
-const READER: &[&Calls] = &[process::ALLOWED, reader::ALLOWED];
-const UNPACKER: &[&Calls] = &[process::ALLOWED, unpack::ALLOWED];
+const MACHINE: &[&Calls] = &[process::ALLOWED, process::ALONE, ALLOWED];
+const FILE_SERVER: &[&Calls] = &[process::ALLOWED, process::ALONE, ALLOWED, files::ALLOWED];
+const NETWORK: &[&Calls] = &[process::ALLOWED, process::ALONE, network::ALLOWED];
+const ROUTER: &[&Calls] = &[process::ALLOWED, process::ALONE, router::ALLOWED];
+const SOCKETS: &[&Calls] = &[process::ALLOWED, process::ALONE, sockets::ALLOWED];
+const READER: &[&Calls] = &[process::ALLOWED, process::ALONE, reader::ALLOWED];
+const KEEPER: &[&Calls] = &[process::ALLOWED, keeper::ALLOWED];
+const UNPACKER: &[&Calls] = &[process::ALLOWED, process::ALONE, unpack::ALLOWED];
 
 /// Confine this process to what is in these.
 fn confine_with(lists: &[&Calls]) -> Result<(), Error> {
     if CONFINED.swap(true, Ordering::SeqCst) {
         return Ok(());
     }
-    report_refusals()?;
-    let (absent, refused) = programs(lists)?;
     crate::environment::forget();
     hide()?;
+    filter(lists)
+}
+
+/// Have no other calls made than these.
+fn filter(lists: &[&Calls]) -> Result<(), Error> {
+    let (absent, refused) = programs(lists)?;
+    report_refusals()?;
     // SAFETY: a number and flags; nothing is given up that this process uses.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(Error::Install(io::Error::last_os_error()));
@@ -279,28 +305,39 @@ fn report_refusals() -> Result<(), Error> {
     Ok(())
 }
 
-/// Says which call was refused, and ends the process.
+/// Says which call was refused, and ends the process, or has the call fail.
 ///
 /// FS may be the guest's, and whoever made the call may own this process: no thread-local storage
 /// (errno is), no lock, no allocation.
-extern "C" fn on_refusal(_: i32, information: *const libc::siginfo_t, _: *mut libc::c_void) {
+extern "C" fn on_refusal(_: i32, information: *const libc::siginfo_t, context: *mut libc::c_void) {
     // The number of the call (sigaction(2), `si_syscall`): after three words of header, an address.
     const NUMBER_OFFSET: usize = 24;
     // SAFETY: the kernel passes a siginfo_t, which has 128 bytes.
     let number = unsafe { information.cast::<u8>().add(NUMBER_OFFSET).cast::<i32>().read() };
     let mut line = [0; 192];
-    let length = describe(number, &mut line);
-    // SAFETY: writes a local buffer, then ends the process.
-    unsafe {
-        bare_call(libc::SYS_write, 2, line.as_ptr() as u64, length as u64);
-        bare_call(libc::SYS_exit_group, REFUSED_STATUS as u64, 0, 0);
+    let goes_on = GOES_ON.load(Ordering::SeqCst);
+    let length = describe(number, goes_on, &mut line);
+    // SAFETY: writes a local buffer, which changes no memory.
+    unsafe { bare_call(libc::SYS_write, 2, line.as_ptr() as u64, length as u64) };
+    if goes_on {
+        // SAFETY: the kernel passes a ucontext_t, from which the thread goes on behind the call.
+        let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+        context.uc_mcontext.gregs[libc::REG_RAX as usize] = i64::from(-libc::EPERM);
+        return;
     }
+    // SAFETY: ends the process.
+    unsafe { bare_call(libc::SYS_exit_group, REFUSED_STATUS as u64, 0, 0) };
 }
 
 /// The message, in `line`; returns its length.
-fn describe(number: i32, line: &mut [u8; 192]) -> usize {
-    const BEFORE: &[u8] = b"biv: the machine's process tried system call ";
-    const AFTER: &[u8] = b", which no machine needs, and was ended (--no-seccomp lets it)\n";
+fn describe(number: i32, goes_on: bool, line: &mut [u8; 192]) -> usize {
+    const OF_MACHINES: [&[u8]; 2] = [
+        b"biv: the machine's process tried system call ",
+        b", which no machine needs, and was ended (--no-seccomp lets it)\n",
+    ];
+    const OF_KEEPERS: [&[u8]; 2] =
+        [b"biv: the pod's keeper tried system call ", b", which no keeper needs: it failed\n"];
+    let [before, after] = if goes_on { OF_KEEPERS } else { OF_MACHINES };
     let mut digits = [b'0'; 10];
     let (mut left, mut first) = (number.unsigned_abs(), digits.len());
     while left > 0 || first == digits.len() {
@@ -309,7 +346,7 @@ fn describe(number: i32, line: &mut [u8; 192]) -> usize {
         left /= 10;
     }
     let mut length = 0;
-    for piece in [BEFORE, &digits[first..], AFTER] {
+    for piece in [before, &digits[first..], after] {
         line[length..length + piece.len()].copy_from_slice(piece);
         length += piece.len();
     }
@@ -344,10 +381,13 @@ mod tests {
     #[test]
     fn the_message_names_the_call() {
         let check = |number, expected: &str| {
-            let mut line = [0; 192];
-            let length = describe(number, &mut line);
-            let said = std::str::from_utf8(&line[..length]).unwrap();
-            assert!(said.contains(&format!("call {expected},")) && said.ends_with('\n'), "{said}");
+            for goes_on in [false, true] {
+                let mut line = [0; 192];
+                let length = describe(number, goes_on, &mut line);
+                let said = std::str::from_utf8(&line[..length]).unwrap();
+                let has_number = said.contains(&format!("call {expected},"));
+                assert!(has_number && said.ends_with('\n'), "{said}");
+            }
         };
         check(0, "0");
         check(59, "59");
@@ -368,6 +408,7 @@ mod tests {
             with_absent(UNPACKER),
             with_absent(READER),
             numbers(FILE_SERVER),
+            numbers(KEEPER),
         ];
         for mut calls in lists {
             let count = calls.len();
@@ -377,9 +418,12 @@ mod tests {
         }
     }
 
+    const ALL: [&[&Calls]; 8] =
+        [MACHINE, FILE_SERVER, KEEPER, NETWORK, ROUTER, SOCKETS, UNPACKER, READER];
+
     #[test]
     fn the_filters_are_within_the_kernels_limit() {
-        for lists in [MACHINE, FILE_SERVER, NETWORK, ROUTER, SOCKETS, UNPACKER, READER] {
+        for lists in ALL {
             let (absent, refused) = programs(lists).unwrap();
             // BPF_MAXINSNS (linux/bpf_common.h).
             assert!(absent.len() < 4096 && refused.len() < 4096, "{}", refused.len());

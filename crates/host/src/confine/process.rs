@@ -5,8 +5,7 @@ use libc::c_long;
 
 use super::table::Condition::{self, Any, Bits, OneOf, OwnProcess};
 
-/// What makes memory executable. All code is there when a process confines itself: what translates code writes
-/// it through another mapping.
+/// What makes memory executable.
 const EXECUTABLE: u64 = libc::PROT_EXEC as u64;
 
 /// What is done with a futex: wait and wake, as the C library, Rust's and ours do. None that passes priority on
@@ -24,13 +23,19 @@ const FUTEX_OPERATIONS: &[u32] = &[
     (libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME | libc::FUTEX_PRIVATE_FLAG) as u32,
 ];
 
+/// Calls that are made by who starts no program and signals nobody. All code is there when such a process confines
+/// itself: what translates code writes it through another mapping.
+pub(super) const ALONE: &[(c_long, Condition)] = &[
+    (libc::SYS_mmap, Bits(2, 0, EXECUTABLE)),
+    (libc::SYS_mprotect, Bits(2, 0, EXECUTABLE)),
+    (libc::SYS_tgkill, OwnProcess(0)),
+];
+
 /// Calls that are made.
 pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     // Memory, and who waits for it to change.
     (libc::SYS_brk, Any),
-    (libc::SYS_mmap, Bits(2, 0, EXECUTABLE)),
     (libc::SYS_munmap, Any),
-    (libc::SYS_mprotect, Bits(2, 0, EXECUTABLE)),
     (libc::SYS_mremap, Any),
     (libc::SYS_madvise, Any),
     (libc::SYS_futex, OneOf(1, FUTEX_OPERATIONS)),
@@ -38,7 +43,6 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     // Its own signals: faults, kicks, and those of a panic.
     (libc::SYS_gettid, Any),
     (libc::SYS_getpid, Any),
-    (libc::SYS_tgkill, OwnProcess(0)),
     (libc::SYS_rt_sigreturn, Any),
     (libc::SYS_rt_sigprocmask, Any),
     (libc::SYS_sigaltstack, Any),

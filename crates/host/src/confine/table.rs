@@ -72,7 +72,7 @@ const THREAD_FLAGS: u64 =
     (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_FILES) as u64;
 
 /// What makes a namespace or a trace, in `clone`'s flags.
-const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
+pub const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWIPC
@@ -82,7 +82,7 @@ const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_PTRACE) as u64;
 
 /// `PR_GET_AUXV` (linux/prctl.h), by which rustix finds the vDSO.
-const GET_AUXILIARY_VECTOR: u32 = 0x4155_5856;
+pub const GET_AUXILIARY_VECTOR: u32 = 0x4155_5856;
 
 /// `prctl` options: a thread's name, names for anonymous memory, how late a thread may be woken, and
 /// what this process was started with.

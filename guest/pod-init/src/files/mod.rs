@@ -10,6 +10,7 @@
 //! "Whiteouts"). It is unpacked ([`unpack`](mod@unpack)) through the pod's mounts: the kernel makes the layers what
 //! they were.
 
+mod confine;
 mod mounts;
 mod pack;
 mod unpack;
@@ -50,6 +51,7 @@ pub fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), Error> {
     set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).doing(become_root)?;
     // Who changes its user would live on without its parent.
     end_with_parent()?;
+    confine::confine().doing("cannot confine the process that has the pod's files")?;
     let archive = std::fs::File::from(archive);
     match what.as_deref().and_then(|what| what.to_str()) {
         Some(PACK) => pack::pack(&layers, BufWriter::with_capacity(1 << 16, archive)),
