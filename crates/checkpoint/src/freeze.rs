@@ -4,6 +4,10 @@
 //! one full walk finds nobody who is not attached: whoever could make a new task then has been stopped. A tree that
 //! grows while it is walked is outrun as long as attaching is faster than forking, which a limit decides.
 //!
+//! *Who waits for its child* in vfork(2) can neither be stopped nor be let go again. So nobody is attached to while it
+//! waits, and one that begins to wait when it is attached is let go at the last moment at which that is possible, with
+//! its child, which was born attached.
+//!
 //! *Spurious ends of waiting.* Some calls (epoll_wait, semop, sigtimedwait, ...; see signal(7)) return `EINTR` when
 //! their task is stopped and continued. A task that stops with that error, while no signal can be delivered to it, gets
 //! `ERESTARTNOHAND` in its place: the kernel then repeats the call, or, should a signal with a handler come first, says
@@ -48,6 +52,8 @@ pub struct Frozen {
     pub(crate) ended: BTreeSet<u32>,
     /// Processes that job control has stopped, and the signal.
     pub(crate) stopped: BTreeMap<u32, u32>,
+    /// Children that were born attached, by whom they were born to; they are in `processes` when they have been found.
+    born: BTreeSet<u32>,
     /// TCP connections that do not go on meanwhile.
     pub(crate) repaired: Repaired,
     /// When the first of them was stopped.
@@ -139,6 +145,7 @@ impl Frozen {
             processes: BTreeMap::new(),
             ended: BTreeSet::new(),
             stopped: BTreeMap::new(),
+            born: BTreeSet::new(),
             repaired: Repaired::default(),
             since: Instant::now(),
             thread: PhantomData,
@@ -254,11 +261,48 @@ impl Frozen {
                     self.forget(pid, thread);
                     return Ok(());
                 }
+                Stop::Vforked => {
+                    if !self.pass_vfork(pid, thread, deadline)? {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                Stop::Forked => {
+                    self.born.extend(child_of(thread));
+                    0
+                }
                 Stop::Signal(signal) => signal,
-                Stop::Forked | Stop::Event(_) | Stop::Call => 0,
+                Stop::Event(_) | Stop::Call => 0,
             };
             let _ = trace::resume_to_stop(thread, signal);
         }
+    }
+
+    /// Let a task go that is about to wait for its child, and the child, and attach to it again when it does not wait
+    /// any more; false if it has ended.
+    fn pass_vfork(&mut self, pid: u32, thread: u32, deadline: Instant) -> Result<bool, Error> {
+        if let Some(child) = child_of(thread) {
+            let_go(child);
+        }
+        self.forget(pid, thread);
+        if trace::detach(thread).is_err() {
+            return Ok(false);
+        }
+        // It takes a moment until it does.
+        let until = Instant::now() + STOP_PATIENCE;
+        while Instant::now() < until && is_running(pid, thread) {
+            std::thread::sleep(LOOK);
+        }
+        wait_for_child(pid, thread, deadline)?;
+        if trace::seize(thread).is_err() {
+            return Ok(false);
+        }
+        let _ = trace::interrupt(thread);
+        let threads = self.processes.entry(pid).or_default();
+        // The leader is the first.
+        let place = if thread == pid { 0 } else { threads.len() };
+        threads.insert(place, thread);
+        Ok(true)
     }
 
     fn forget(&mut self, pid: u32, thread: u32) {
@@ -316,25 +360,44 @@ impl Frozen {
 impl Drop for Frozen {
     fn drop(&mut self) {
         self.repaired.end();
-        let all = self.processes.values().flatten().copied();
+        let all = self.processes.values().flatten().chain(&self.born).copied();
         let busy: Vec<u32> = all.filter(|thread| trace::detach(*thread).is_err()).collect();
         // Only who is stopped can be let go: one that was not yet when freezing failed is waited for.
         let deadline = Instant::now() + FREEZE_PATIENCE;
         for thread in busy {
-            while let Ok(Some(stop)) = wait(thread, deadline) {
-                let signal = match stop {
-                    Stop::Ended(_) => break,
-                    Stop::Signal(signal) => signal,
-                    Stop::Told(_) | Stop::Forked | Stop::Event(_) | Stop::Call => 0,
-                };
-                let done = match stop {
-                    Stop::Told(_) => trace::detach(thread),
-                    _ => trace::resume(thread, signal),
-                };
-                if done.is_err() || matches!(stop, Stop::Told(_)) {
-                    break;
-                }
+            release(thread, deadline);
+        }
+    }
+}
+
+/// The child of a task that has stopped because it has made one.
+fn child_of(thread: u32) -> Option<u32> {
+    trace::event_message(thread).ok().and_then(|child| u32::try_from(child).ok())
+}
+
+/// Let a child go that was born attached: it has stopped, or is about to.
+fn let_go(child: u32) {
+    release(child, Instant::now() + STOP_PATIENCE);
+}
+
+/// Let go of a task as soon as it stops.
+fn release(thread: u32, deadline: Instant) {
+    while let Ok(Some(stop)) = wait(thread, deadline) {
+        let signal = match stop {
+            Stop::Ended(_) => return,
+            Stop::Forked | Stop::Vforked => {
+                child_of(thread).into_iter().for_each(let_go);
+                0
             }
+            Stop::Signal(signal) => signal,
+            Stop::Told(_) | Stop::Event(_) | Stop::Call => 0,
+        };
+        let done = match stop {
+            Stop::Told(_) | Stop::Forked | Stop::Vforked => trace::detach(thread),
+            _ => trace::resume_to_stop(thread, signal),
+        };
+        if done.is_err() || !matches!(stop, Stop::Signal(_) | Stop::Event(_) | Stop::Call) {
+            return;
         }
     }
 }
@@ -344,23 +407,39 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Wait until a task no longer waits in vfork(2): it cannot be stopped there, nor let go again.
 fn wait_for_child(pid: u32, thread: u32, deadline: Instant) -> Result<(), Error> {
-    let deadline = deadline.min(Instant::now() + STOP_PATIENCE);
+    let (mut until, mut before) = (Instant::now() + STOP_PATIENCE, None);
     loop {
         let stat = Stat::read(pid, &format!("task/{thread}/stat"));
         let is_busy = stat.is_ok_and(|stat| stat.state == 'D');
         if !is_busy || !waits_for_child(pid, thread) {
             return Ok(());
         }
-        if Instant::now() > deadline {
+        // If it has run meanwhile, it waits for another child now.
+        let switches = switches_of(pid, thread);
+        if before != switches {
+            (until, before) = (Instant::now() + STOP_PATIENCE, switches);
+        }
+        if Instant::now() > until.min(deadline) {
             return Err(stuck(pid, thread));
         }
         std::thread::sleep(LOOK);
     }
 }
 
+/// How often a task has stopped to run by itself.
+fn switches_of(pid: u32, thread: u32) -> Option<String> {
+    let status = Status::read(pid, &format!("task/{thread}/status")).ok()?;
+    status.words("voluntary_ctxt_switches").first().map(|count| (*count).to_owned())
+}
+
 fn call(pid: u32, thread: u32) -> Option<i64> {
     let call = proc::read(pid, &format!("task/{thread}/syscall")).ok()?;
     call.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a task has a processor, or waits for one.
+fn is_running(pid: u32, thread: u32) -> bool {
+    Stat::read(pid, &format!("task/{thread}/stat")).is_ok_and(|stat| stat.state == 'R')
 }
 
 fn waits_for_child(pid: u32, thread: u32) -> bool {

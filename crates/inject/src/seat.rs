@@ -273,7 +273,7 @@ impl Seat {
     fn strayed(&self, stop: Stop) -> Error {
         let signal = match stop {
             Stop::Signal(signal) | Stop::Told(signal) | Stop::Event(signal) => signal,
-            Stop::Call | Stop::Forked | Stop::Ended(_) => 0,
+            Stop::Call | Stop::Forked | Stop::Vforked | Stop::Ended(_) => 0,
         };
         Error::Strayed { task: self.task, signal }
     }

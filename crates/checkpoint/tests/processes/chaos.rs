@@ -114,6 +114,21 @@ fn a_process_that_waits_in_vfork() {
 }
 
 #[test]
+fn a_process_that_waits_in_vfork_again_and_again() {
+    let directory = Directory::new("vforks");
+    let Some(program) = compile(&directory, "vforks") else { return };
+    let Some(mut subject) = Subject::start(&directory, &program) else { return };
+    for round in 0..1500 {
+        match freeze(subject.pid) {
+            Ok(frozen) => assert!(!frozen.processes().is_empty()),
+            Err(error) => panic!("round {round}: {error}"),
+        }
+    }
+    // It was let go each time.
+    subject.check();
+}
+
+#[test]
 fn processes_that_multiply() {
     let directory = Directory::new("bomb");
     let Some(program) = compile(&directory, "bomb") else { return };

@@ -48,15 +48,32 @@ static void look(int number) {
     int speculates = prctl(PR_GET_SPECULATION_CTRL, 0, 0, 0, 0);
     if (is_careful) expect(speculates == (number == CAREFUL ? 5 : 3), "speculation");
 }
+static int tasks[THREADS];
+static volatile int rounds[THREADS];
 static void *thread(void *argument) {
     int number = (int)(intptr_t)argument;
     begin_as(number);
+    tasks[number] = (int)syscall(SYS_gettid);
     for (;;) {
         pthread_barrier_wait(&answered);
+        rounds[number]++;
         pthread_barrier_wait(&asked);
         look(number);
     }
     return 0;
+}
+// All threads wait to be asked.
+static void settle(int round) {
+    for (int number = 0; number < THREADS; number++) {
+        char path[64], text[256] = {0};
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", tasks[number]);
+        do {
+            usleep(1000);
+            int file = open(path, O_RDONLY);
+            check(file >= 0 && read(file, text, sizeof text - 1) > 0, "stat");
+            close(file);
+        } while (rounds[number] < round || !strstr(text, ") S "));
+    }
 }
 static int score(void) {
     char text[16] = {0};
@@ -102,8 +119,9 @@ int main(int argc, char **argv) {
     pthread_t id;
     for (intptr_t number = 0; number < THREADS; number++) pthread_create(&id, 0, thread, (void *)number);
     pthread_barrier_wait(&answered);
+    settle(1);
     say("ready\n");
-    for (;;) {
+    for (int round = 2;; round++) {
         wait_to_be_told();
         pthread_barrier_wait(&asked);
         pthread_barrier_wait(&answered);
@@ -114,6 +132,7 @@ int main(int argc, char **argv) {
             wait_while(strict, 2);
             check(*strict == 1, "strict");
         }
+        settle(round);
         say("ok\n");
     }
 }

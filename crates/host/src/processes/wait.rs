@@ -17,6 +17,8 @@ pub enum Stop {
     Told(u32),
     /// It has made a child, whose number is the event's message.
     Forked,
+    /// The same, and it is about to wait for that in the kernel, as vfork(2) does.
+    Vforked,
     /// Another event of ptrace(2).
     Event(u32),
     /// It has ended with this status, as wait(2) has it.
@@ -77,9 +79,8 @@ fn meaning(status: i32) -> Stop {
         0 if signal == libc::SIGTRAP.cast_unsigned() | 0x80 => Stop::Call,
         0 => Stop::Signal(signal),
         libc::PTRACE_EVENT_STOP => Stop::Told(signal),
-        libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
-            Stop::Forked
-        }
+        libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_CLONE => Stop::Forked,
+        libc::PTRACE_EVENT_VFORK => Stop::Vforked,
         event => Stop::Event(event.cast_unsigned()),
     }
 }
