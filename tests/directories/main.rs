@@ -8,6 +8,7 @@ mod exclusive;
 mod missing;
 mod posix;
 mod programs;
+mod users;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};

@@ -14,6 +14,7 @@
 
 #![deny(unsafe_code)]
 
+mod accounts;
 mod channel;
 mod clock;
 mod console;

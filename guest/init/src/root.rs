@@ -12,7 +12,7 @@ use protocol::mounts::{Kind, Mount};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_move};
 
-use crate::disk;
+use crate::{accounts, disk};
 
 /// What a kernel lacks that knows no virtio-fs.
 const NO_DRIVER: &str = "the guest's kernel cannot mount directories of the host: fuse and \
@@ -67,7 +67,11 @@ fn overlay(root: &Mount) -> io::Result<()> {
     copy_owner(BELOW, &format!("{ABOVE}/upper"))?;
     let layers = c"lowerdir=/.bivouac/below,upperdir=/.bivouac/above/upper,\
                    workdir=/.bivouac/above/work,xino=off";
-    lift(mount("overlay", WORK, "overlay", MountFlags::empty(), layers))
+    lift(mount("overlay", WORK, "overlay", MountFlags::empty(), layers))?;
+    if root.kind == Kind::OverlaidRoot {
+        accounts::replace_unreadable(Path::new(WORK));
+    }
+    Ok(())
 }
 
 /// The root directory is as it is below.

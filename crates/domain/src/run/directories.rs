@@ -108,6 +108,10 @@ impl Directories {
             if directories.working_directory.is_none() {
                 say_not_shared();
             }
+            if spec.process.user.is_some() && !getuid().is_root() {
+                say("what you may not read is not shown to other users of the machine, its root \
+                     included: directories are empty, and files are refused");
+            }
         }
         // A place in another volume comes after that, which would cover it.
         let mut volumes: Vec<_> = spec.mounts.iter().collect();

@@ -12,7 +12,10 @@
 //! 3. *A file that is created later is known by its directory and name*, and the directory by
 //!    device and inode number, wherever it has been moved: the server notes each directory on the
 //!    way to a closed name when the guest looks it up.
-//! 4. *The root of a share is never closed*: it is the directory that the user has named, or the
+//! 4. *A directory that the host's user may not read is closed as well*, in a share that is only to
+//!    be read: the guest's root finds it empty, and can put a layer of its own over it. (Whoever may
+//!    change such a directory may come to read it, so in other shares it is what it is.)
+//! 5. *The root of a share is never closed*: it is the directory that the user has named, or the
 //!    current one.
 //!
 //! The server does not notice other names (hard links) of files *in* a closed directory; only the

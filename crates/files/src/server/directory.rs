@@ -74,7 +74,10 @@ struct List<'a> {
 
 impl List<'_> {
     fn read(&mut self, open: &Open, directory: &Arc<Inode>, from: u64) -> Result<(), Errno> {
-        let is_closed = directory.nature(&self.share.inodes)?.is_closed;
+        if directory.nature(&self.share.inodes)?.is_closed {
+            self.read_closed(directory, from);
+            return Ok(());
+        }
         let _reading = open.reading.lock().unpoisoned();
         seek(&open.file, SeekFrom::Start(from))?;
         let mut buffer = [MaybeUninit::uninit(); NAMES_BYTES];
@@ -86,10 +89,9 @@ impl List<'_> {
                 Err(_) if !self.bytes.is_empty() => return Ok(()),
                 Err(errno) => return Err(errno),
             };
-            let is_dots = matches!(name.file_name().to_bytes(), b"." | b"..");
             let is_hidden = name.file_type() != FileType::Directory
                 && self.share.inodes.is_closed_name(directory, name.file_name());
-            if (is_closed || is_hidden) && !is_dots {
+            if is_hidden && !is_dots(name.file_name()) {
                 continue;
             }
             let dirent = Dirent {
@@ -98,22 +100,42 @@ impl List<'_> {
                 namelen: name.file_name().count_bytes() as u32,
                 kind: kind_bits(name.file_type()),
             };
-            if !self.fits(name.file_name()) {
+            if !self.put(directory, dirent, name.file_name()) {
                 return Ok(());
             }
-            let known = match self.with_attributes {
-                true if !is_dots => self.look_up(directory, name.file_name()),
-                _ => EntryOut::default(),
-            };
-            if self.with_attributes {
-                self.bytes.extend(known.as_bytes());
-            }
-            let ino = if known.nodeid == 0 { dirent.ino } else { known.attr.ino };
-            self.bytes.extend(Dirent { ino, ..dirent }.as_bytes());
-            self.bytes.extend(name.file_name().to_bytes());
-            self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
         }
         Ok(())
+    }
+
+    /// The names of a directory in which there is nothing.
+    fn read_closed(&mut self, directory: &Arc<Inode>, from: u64) {
+        let kind = kind_bits(FileType::Directory);
+        for (off, name) in (1..).zip([c".", c".."]).skip_while(|(off, _)| *off <= from) {
+            let namelen = name.count_bytes() as u32;
+            let dirent = Dirent { ino: directory.number, off, namelen, kind };
+            if !self.put(directory, dirent, name) {
+                return;
+            }
+        }
+    }
+
+    /// Adds a name; false if there is no room.
+    fn put(&mut self, directory: &Arc<Inode>, dirent: Dirent, name: &CStr) -> bool {
+        if !self.fits(name) {
+            return false;
+        }
+        let known = match self.with_attributes {
+            true if !is_dots(name) => self.look_up(directory, name),
+            _ => EntryOut::default(),
+        };
+        if self.with_attributes {
+            self.bytes.extend(known.as_bytes());
+        }
+        let ino = if known.nodeid == 0 { dirent.ino } else { known.attr.ino };
+        self.bytes.extend(Dirent { ino, ..dirent }.as_bytes());
+        self.bytes.extend(name.to_bytes());
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        true
     }
 
     fn fits(&self, name: &CStr) -> bool {
@@ -130,6 +152,10 @@ impl List<'_> {
             Err(_) => EntryOut::default(),
         }
     }
+}
+
+fn is_dots(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
 }
 
 /// The type as in a mode, without its lower bits (`DT_*`, readdir(3)).

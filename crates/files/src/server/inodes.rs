@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use locks::Unpoisoned;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -124,6 +124,8 @@ pub struct Limits {
     pub files: usize,
     /// It may see file systems of kinds that we do not know.
     pub allows_unknown_kinds: bool,
+    /// Directories that we may not read are empty.
+    pub closes_unreadable: bool,
 }
 
 #[derive(Debug)]
@@ -423,6 +425,8 @@ impl Inodes {
         let is_closed = device(&status) != directory.key.device
             && !Kind::of(&found)?.may_be_shown(self.limits.allows_unknown_kinds);
         let is_closed = self.is_closed(directory, name, &status)? || is_closed;
+        let is_closed =
+            is_closed || (self.limits.closes_unreadable && is_unreadable(&found, &status));
         let nature = Nature { kind: kind(&status), is_closed };
         Ok((found, status, nature))
     }
@@ -637,6 +641,17 @@ impl Known {
 /// # Errors
 ///
 /// [`Errno::NOENT`] if it is closed by this name, and had another when it was found.
+/// Whether this is a directory that we may not list or search. Its mode says so of most that everybody may.
+fn is_unreadable(found: &OwnedFd, status: &Statx) -> bool {
+    let is_everybodys =
+        Mode::from_raw_mode(status.stx_mode.into()).contains(Mode::ROTH | Mode::XOTH);
+    let open = || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(found, c".", flags, Mode::empty())
+    };
+    kind(status) == FileType::Directory && !is_everybodys && matches!(open(), Err(Errno::ACCESS))
+}
+
 fn find_known(known: MutexGuard<'_, Known>, inode: &Inode, nature: Nature) -> Result<(), Errno> {
     if nature.is_closed && !inode.nature.get_or_init(|| nature).is_closed {
         return Err(Errno::NOENT);

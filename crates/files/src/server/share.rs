@@ -121,19 +121,23 @@ impl Share {
         closed: &Arc<Closed>,
     ) -> Result<Self, Errno> {
         let status = attributes(&directory)?;
+        let is_writable = record.flags & flags::WRITABLE != 0;
+        let hides_secrets = record.flags & flags::HIDES_SECRETS != 0;
         let limits = Limits {
             // The other half is for what is open.
             descriptors: descriptors / 2,
             files: most_files(&memory),
             allows_unknown_kinds: record.flags & flags::ALLOWS_UNKNOWN_KINDS != 0,
+            // Whoever may change a directory may come to read it.
+            closes_unreadable: hides_secrets && !is_writable,
         };
-        let closed = (record.flags & flags::HIDES_SECRETS != 0).then(|| Arc::clone(closed));
+        let closed = hides_secrets.then(|| Arc::clone(closed));
         let has_owners = record.flags & flags::HAS_OWNERS != 0;
         let for_naming = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
             inodes: Inodes::new(directory, limits, closed)?,
             handles: Handles::new(descriptors / 2),
-            is_writable: record.flags & flags::WRITABLE != 0 && !has_owners,
+            is_writable: is_writable && !has_owners,
             allows_privileges: record.flags & flags::ALLOWS_PRIVILEGES != 0,
             is_root: rustix::process::geteuid().is_root(),
             is_started: AtomicBool::new(false),
@@ -189,7 +193,10 @@ impl Share {
 
     /// Open what is known by an `O_PATH` descriptor; only regular files and directories can be.
     pub fn open(&self, inode: &Arc<Inode>, flags: OFlags) -> Result<OwnedFd, Errno> {
-        match inode.nature(&self.inodes)?.kind {
+        let nature = inode.nature(&self.inodes)?;
+        // What is closed is not read, and perhaps cannot be.
+        let flags = if nature.is_closed { OFlags::PATH | OFlags::DIRECTORY } else { flags };
+        match nature.kind {
             FileType::RegularFile | FileType::Directory => {}
             FileType::Symlink => return Err(Errno::LOOP),
             _ => return Err(Errno::OPNOTSUPP),

@@ -1,5 +1,7 @@
 //! What is closed, by each way that leads there.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 /// A place whose share is a home directory with credentials in it.
@@ -42,6 +44,42 @@ fn credentials_are_not_there() {
             let names = kernel.names(ROOT, plus);
             assert!(names.contains(&b".ssh".to_vec()) && !names.contains(&b".netrc".to_vec()));
             assert_eq!(kernel.names(cargo, plus), [b"config.toml".to_vec()]);
+        }
+    }
+}
+
+/// As a directory that may not be read is, if it is only to be read.
+#[test]
+fn directories_that_may_not_be_read_are_empty() {
+    if rustix::process::geteuid().is_root() {
+        println!("skipped: root may read everything");
+        return;
+    }
+    for writable in [false, true] {
+        let place = home();
+        for (name, mode) in
+            [("listed", 0o444), ("searched", 0o111), ("neither", 0), ("both", 0o500)]
+        {
+            fs::create_dir(place.at(name)).unwrap();
+            fs::write(place.at(&format!("{name}/file")), "open").unwrap();
+            fs::set_permissions(place.at(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let kernel = Kernel::new(&place.at(""), writable);
+        let look_up = |name: &[u8]| kernel.look_up(ROOT, name).unwrap();
+        assert_eq!(kernel.names(look_up(b"both").nodeid, true), [b"file".to_vec()]);
+        if !writable {
+            for name in ["listed", "searched", "neither"] {
+                check_empty(&kernel, &look_up(name.as_bytes()), b"file");
+            }
+        } else {
+            assert!(kernel.look_up(look_up(b"searched").nodeid, b"file").is_ok());
+            assert_eq!(
+                kernel.look_up(look_up(b"neither").nodeid, b"file").unwrap_err(),
+                Errno::ACCESS
+            );
+        }
+        for name in ["listed", "searched", "neither"] {
+            fs::set_permissions(place.at(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
     }
 }
