@@ -11,16 +11,20 @@ use api::status;
 use provision::kernels::Flavour;
 
 pub mod domains;
+mod environment;
 mod format;
 pub mod pod;
 pub mod pod_network;
+mod ports;
 mod restore;
 mod run;
 mod watch;
 pub mod xen;
 
 use self::domains as life;
+pub use self::environment::Environment;
 pub use self::format::Format;
+pub use self::ports::Ports;
 pub use self::restore::Restore;
 pub use self::run::{Run, UserExec};
 pub use self::watch::Options;
@@ -293,6 +297,11 @@ mod tests {
         let Verb::Run(run) = cli.unwrap().verb else { panic!("not run") };
         assert_eq!(run.mem, 2 << 30);
         assert_eq!(run.command, ["ls", "-l", "--", "-x"]);
+        // As podman has it, too.
+        let cli = Cli::try_parse_from(["biv", "run", "-it", "-w", "/", "ls", "--mem", "-x"]);
+        let Verb::Run(run) = cli.unwrap().verb else { panic!("not run") };
+        assert!(run.interactive && run.tty);
+        assert_eq!(run.command, ["ls", "--mem", "-x"]);
     }
 
     #[test]
@@ -322,11 +331,13 @@ mod tests {
         check(&["--xen", "--vif", "ip=10.77.0.1"]);
         check(&["--xen", "--vif", "ip=10.77.0.2", "--net", "none"]);
         check(&["--vsock", "a,cid=1"]);
-        check(&["--publish", "80"]);
+        check(&["--publish", "80-70"]);
+        check(&["--publish", "80-81:80"]);
         check(&["--publish", "80:80/icmp"]);
         check(&["--timeout", "nan"]);
         check(&["--initrd", "a", "--root", "b"]);
-        check(&["ls"]);
+        check(&["--user", "games", "--root-user", "ls"]);
+        check(&["--env", "=b", "ls"]);
         check(&["--no-such-option"]);
     }
 }

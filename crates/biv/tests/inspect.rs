@@ -150,8 +150,13 @@ fn a_part_of_a_trace_is_that_part() {
         text.lines().filter(|line| !line.contains("#-")).map(str::to_owned).collect()
     };
     let (all, part) = (steps(&all.read()), steps(&part.read()));
-    assert_eq!(part.len(), 20);
-    assert_eq!(part, all[500..520]);
+    let numbers: Vec<_> = part.iter().filter_map(|line| line.split(['#', ' ']).nth(4)).collect();
+    assert_eq!(numbers, (500..520).map(|number| number.to_string()).collect::<Vec<_>>());
+    // A tick of the host's may have cut a block in two in one of the runs: they need not have the same numbers.
+    let places = |lines: &[String]| -> Vec<String> {
+        lines.iter().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+    };
+    assert!(all.windows(20).any(|lines| places(lines) == places(&part)), "{part:?}");
 }
 
 #[test]

@@ -42,6 +42,17 @@ pub fn of_the_host() -> Vec<Vec<u8>> {
     ENVIRONMENT.iter().filter_map(pair).collect()
 }
 
+/// The same for a command of another user, without what is the caller's own: the guest says which home he has, and the
+/// search path is everybody's.
+#[must_use]
+pub fn of_the_host_for_another() -> Vec<Vec<u8>> {
+    const OWN: [&[u8]; 5] = [b"HOME=", b"LOGNAME=", b"PATH=", b"SHELL=", b"USER="];
+    let mut variables = of_the_host();
+    variables.retain(|variable| !OWN.iter().any(|own| variable.starts_with(own)));
+    variables.push(PATH.to_vec());
+    variables
+}
+
 /// Puts a variable, `NAME=VALUE`, in the place of one of that name.
 pub fn replace(environment: &mut Vec<Vec<u8>>, variable: &[u8]) {
     let name = |variable: &[u8]| variable.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);

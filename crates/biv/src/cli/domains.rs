@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args, ValueHint};
 
-use super::Format;
+use super::{Environment, Format};
 
 /// List domains: machines that are detached or have a name.
 ///
@@ -108,9 +108,9 @@ pub struct Exec {
     #[arg(short, long, value_name = "DIR", default_value = "/")]
     pub workdir: OsString,
 
-    /// Set an environment variable
-    #[arg(short, long, value_name = "NAME=VALUE")]
-    pub env: Vec<OsString>,
+    /// Its environment
+    #[command(flatten)]
+    pub environment: Environment,
 
     /// Name of the domain
     pub name: String,

@@ -12,9 +12,10 @@ use pods::member::Join;
 use pods::spec::HOSTNAME_MAX_BYTES;
 use spec::{Backend, Name, Net, Published, User};
 
-use super::Format;
 use super::domains as life;
 use super::pod_network::PodNetwork;
+use super::ports::published;
+use super::{Environment, Format, Ports};
 use api::status;
 
 /// Run pods: processes of the host with private names, without a machine.
@@ -113,16 +114,16 @@ pub struct Run {
     #[arg(short, long)]
     pub tty: bool,
 
-    /// Set an environment variable
-    #[arg(short, long, value_name = "NAME=VALUE")]
-    pub env: Vec<OsString>,
+    /// Its environment
+    #[command(flatten)]
+    pub environment: Environment,
 
     /// Working directory of the command [default: the current one if the pod shares it, or /]
     #[arg(short, long, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
 
     /// Command to run, and its arguments [default: a shell]
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND",
+    #[arg(trailing_var_arg = true, value_name = "COMMAND",
         value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
@@ -172,10 +173,11 @@ pub struct Start {
     #[arg(long, value_name = "ADDRESS")]
     pub ip: Option<Ipv4Addr>,
 
-    /// Forward a port of the host to the pod: [IP:]HOSTPORT:PODPORT[/udp]. IP is the address to listen at, 127.0.0.1 by
-    /// default; 0.0.0.0 listens at all addresses
+    /// Forward a port of the host to the pod: [IP:][HOSTPORT:]PODPORT[/udp], or a range of ports, such as
+    /// 8000-8009:8000-8009. IP is the address to listen at, 127.0.0.1 by default; 0.0.0.0 listens at all addresses.
+    /// Without HOSTPORT a free one is chosen, and printed
     #[arg(short, long, value_name = "PORTS")]
-    pub publish: Vec<Published>,
+    pub publish: Vec<Ports>,
 
     /// Host name in the pod [default: the pod's name, or what it was in the image]
     #[arg(long, value_name = "NAME", value_parser = parse_hostname)]
@@ -210,8 +212,9 @@ impl Start {
             }
             PodNet::None => None,
             PodNet::User { reaches_host } => {
-                check_ports(&self.publish)?;
-                Some(Network { reaches_host, publish: self.publish, member: None })
+                let publish = published(self.publish)?;
+                check_ports(&publish)?;
+                Some(Network { reaches_host, publish, member: None })
             }
         };
         let is_joining = self.network.is_some() || self.ip.is_some();
@@ -251,7 +254,7 @@ impl Run {
     pub fn into_spec(self) -> Result<PodSpec, String> {
         Ok(PodSpec {
             args: self.command,
-            env: self.env,
+            env: self.environment.variables()?,
             directory: self.workdir,
             terminal: self.tty,
             ..self.start.into_spec()?
@@ -499,9 +502,9 @@ pub struct Exec {
     #[arg(short, long, value_name = "DIR", default_value = "/")]
     pub workdir: OsString,
 
-    /// Set an environment variable
-    #[arg(short, long, value_name = "NAME=VALUE")]
-    pub env: Vec<OsString>,
+    /// Its environment
+    #[command(flatten)]
+    pub environment: Environment,
 
     /// Name of the pod
     pub name: String,
@@ -518,8 +521,8 @@ pub struct Exec {
 
 impl From<Exec> for life::Exec {
     fn from(exec: Exec) -> life::Exec {
-        let Exec { interactive, tty, workdir, env, name, command } = exec;
-        life::Exec { interactive, tty, user: None, workdir, env, name, command }
+        let Exec { interactive, tty, workdir, environment, name, command } = exec;
+        life::Exec { interactive, tty, user: None, workdir, environment, name, command }
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use spec::{Directory, Disk, DiskRoot, Mount, Name, Net, Published};
+use spec::{Directory, Disk, DiskRoot, Mount, Name, Net};
 
-use super::{parse_seconds, root};
+use super::ports::published;
+use super::{Ports, parse_seconds, root};
 use api::status;
 use domain::run::host_resources::HostResources;
 use domain::run::restore::GoOn;
@@ -109,9 +110,9 @@ pub struct HostOptions {
     #[arg(long, value_name = "NETWORK", help_heading = HEADING)]
     pub net: Option<Net>,
 
-    /// Forward a port of the host to the guest: [IP:]HOSTPORT:GUESTPORT[/udp]
+    /// Forward a port of the host to the guest: [IP:][HOSTPORT:]GUESTPORT[/udp], or a range of ports
     #[arg(short, long, value_name = "PORTS", help_heading = HEADING)]
-    pub publish: Vec<Published>,
+    pub publish: Vec<Ports>,
 
     /// End the machine after SECONDS, with status 124
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = HEADING)]
@@ -143,7 +144,8 @@ impl HostOptions {
     fn into_host_resources(self) -> Result<HostResources, String> {
         // A network that is not named is the one that was recorded.
         let net = self.net.clone().unwrap_or(Net::User(spec::User::default()));
-        net.networks(self.publish.clone())?;
+        let publish = published(self.publish)?;
+        net.networks(publish.clone())?;
         let (writable, suid) = (self.root_rw, self.root_suid);
         let named =
             self.root.map(|path| Directory { path, writable, suid, ..Directory::default() });
@@ -154,7 +156,7 @@ impl HostOptions {
             mounts: self.volume,
             disks: self.disk,
             net: self.net,
-            publish: self.publish,
+            publish,
             timeout: self.timeout,
         })
     }

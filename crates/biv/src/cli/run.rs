@@ -10,10 +10,11 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use spec::{
     Board, Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net,
-    Process, Published, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
+    Process, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
 };
 
-use super::{Options, root};
+use super::ports::published;
+use super::{Environment, Options, Ports, root};
 use api::status;
 use domain::CheckedSpec;
 use domain::say::say;
@@ -184,10 +185,11 @@ pub struct Run {
         conflicts_with_all = ["net", "publish"])]
     pub vif: Option<Vif>,
 
-    /// Forward a port of the host to the guest: [IP:]HOSTPORT:GUESTPORT[/udp]. IP is the address to listen at,
+    /// Forward a port of the host to the guest: [IP:][HOSTPORT:]GUESTPORT[/udp], or a range of ports, such as
+    /// 8000-8009:8000-8009. IP is the address to listen at,
     /// 127.0.0.1 by default; 0.0.0.0 listens at all addresses
     #[arg(short, long, value_name = "PORTS")]
-    pub publish: Vec<Published>,
+    pub publish: Vec<Ports>,
 
     /// Connect the guest's virtio sockets (vsock) to Unix sockets. A program that connects to PATH and writes
     /// "CONNECT N" reads "OK" and is connected to port N of the guest. A guest that connects to port N of the
@@ -228,8 +230,8 @@ pub struct Run {
     #[arg(long)]
     pub rm: bool,
 
-    /// Keep COMMAND's standard input open, for biv attach, in a detached domain
-    #[arg(short, long, requires = "detach")]
+    /// Keep COMMAND's standard input open, for biv attach, in a detached domain. (Otherwise it is biv's in any case)
+    #[arg(short, long)]
     pub interactive: bool,
 
     /// Allocate a pseudo-terminal for COMMAND in the guest
@@ -274,8 +276,28 @@ pub struct Run {
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
 
-    /// Command to run in the guest, and its arguments
-    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    /// Run COMMAND as USER or USER:GROUP of the guest, by name or number [default: root or, in a machine that looks
+    /// like the host, yourself]
+    #[arg(short, long, value_name = "USER")]
+    pub user: Option<String>,
+
+    /// Run COMMAND as root, in a machine that looks like the host: the same as --user root. Files that you may not read
+    /// are not for it either
+    #[arg(long, conflicts_with = "user")]
+    pub root_user: bool,
+
+    /// Working directory of COMMAND in the guest [default: / or, in a machine that looks like the host, the current
+    /// one]
+    #[arg(short, long, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+
+    /// Its environment
+    #[command(flatten)]
+    pub environment: Environment,
+
+    /// Command to run in the guest, and its arguments. Options of biv stand before it
+    #[arg(trailing_var_arg = true, value_name = "COMMAND",
+        value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
@@ -337,8 +359,9 @@ impl Run {
         devices.extend(self.debug_exit.then(Device::debug_exit));
         // Who publishes ports means the network that they lead to.
         let net = self.net.or(self.vif.map(Net::Vif));
-        let net = net.or((!self.publish.is_empty()).then(|| Net::User(User::default())));
-        let networks = net.map(|net| net.networks(self.publish)).transpose()?;
+        let publish = published(self.publish)?;
+        let net = net.or((!publish.is_empty()).then(|| Net::User(User::default())));
+        let networks = net.map(|net| net.networks(publish)).transpose()?;
         let mut watch = self.inspect.into_watch();
         (watch.verbose, watch.statistics) = (self.verbose, self.stats);
         watch.console = self.console;
@@ -367,7 +390,10 @@ impl Run {
             process: Process {
                 args: self.command,
                 terminal: self.tty,
-                interactive: self.interactive,
+                interactive: self.interactive && self.detach,
+                user: self.user.or(self.root_user.then(|| "root".to_owned())),
+                directory: self.workdir,
+                env: self.environment.variables()?,
                 ..Process::default()
             },
             life: Life {
@@ -459,6 +485,7 @@ mod tests {
             --root-suid --disk=d,ro --volume=/a:/b:ro --entropy --net=user,host \
             --publish=1:2 --vsock=v,cid=9 --timeout=2.5 --console=c --debug-console=e \
             --no-reboot --debug-exit --detach --name=n --rm --interactive --tty --cold \
+            --user=u --workdir=/w --env=E=1 \
             --user-exec=direct --stats --no-seccomp --without=links,spans --perf-map \
             --symbols=s --history=7 --trace-blocks=t,from=1,count=2 --interpret-blocks=1-2 \
             --list-blocks=l,show=3 --plant-fault=4 -vv -- ls -l";
@@ -468,7 +495,8 @@ mod tests {
         let text = described.to_json();
         let words = "kernel append refresh memory processors writable suid disk mounts entropy \
             reaches_host publish sockets timeout console debug-console no_reboot \
-            debug-exit detached name remove interactive terminal cold direct statistics \
+            debug-exit detached name user directory env remove \
+            interactive terminal cold direct statistics \
             no_seccomp spans perf_map symbols history trace_blocks interpret_blocks \
             list_blocks plant_fault verbose args";
         for word in words.split(' ') {

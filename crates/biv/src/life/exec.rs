@@ -1,5 +1,6 @@
 //! `biv exec`: a session with a domain's guest, over its control socket.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
 
@@ -30,7 +31,7 @@ pub fn exec<R: Named>(arguments: &Exec) -> Result<u8, Error> {
         (false, false) => Input::None,
     };
     let session = Session {
-        link: Channel::new(line, &order(arguments))?.after(&received),
+        link: Channel::new(line, &order(arguments).map_err(Error::Files)?)?.after(&received),
         machine: None,
         deadline: None,
         mode: Mode::raw_if(arguments.tty && arguments.interactive && stdin_is_terminal()),
@@ -53,7 +54,7 @@ pub fn exec<R: Named>(arguments: &Exec) -> Result<u8, Error> {
     })
 }
 
-fn order(arguments: &Exec) -> Order {
+fn order(arguments: &Exec) -> Result<Order, String> {
     let mut environment = vec![PATH.to_vec()];
     if arguments.user.is_none() {
         environment.push(b"HOME=/root".to_vec());
@@ -61,8 +62,8 @@ fn order(arguments: &Exec) -> Order {
     if arguments.tty {
         environment.push(terminal::variable());
     }
-    environment.extend(arguments.env.iter().map(|item| item.clone().into_vec()));
-    Order {
+    environment.extend(arguments.environment.variables()?.into_iter().map(OsString::into_vec));
+    Ok(Order {
         arguments: arguments.command.iter().map(|word| word.clone().into_vec()).collect(),
         environment,
         directory: arguments.workdir.clone().into_vec(),
@@ -73,5 +74,5 @@ fn order(arguments: &Exec) -> Order {
         closed: closed_streams(),
         joins_streams: has_one_output(),
         is_adopted: false,
-    }
+    })
 }

@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 use api::Record;
 use spec::shown;
 
+use crate::cli::Environment;
 use crate::cli::domains::Exec;
 use crate::cli::pod::PodAction;
 use crate::life;
@@ -113,7 +114,7 @@ pub fn pod(machine: &str, action: &PodAction) -> Result<u8, Error> {
         tty,
         user: None,
         workdir: "/".into(),
-        env: Vec::new(),
+        environment: Environment::default(),
         name: machine.to_owned(),
         command: command(machine, &verb)?,
     };

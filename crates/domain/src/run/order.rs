@@ -22,6 +22,7 @@ pub fn order(spec: &Spec, directories: &Directories) -> Order {
     let process = &spec.process;
     let on_terminal = is_on_terminal(spec);
     let mut environment = match directories.is_the_host {
+        true if process.user.is_some() => environment::of_the_host_for_another(),
         true => environment::of_the_host(),
         false => vec![PATH.to_vec(), b"HOME=/root".to_vec()],
     };

@@ -1,0 +1,116 @@
+//! The environment variables of a command, as they are given to every verb that runs one.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueHint};
+
+/// The longest file of variables that is read, in bytes.
+const FILE_MAX_BYTES: u64 = 1 << 20;
+
+/// Options that name variables.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Environment {
+    /// Set an environment variable; NAME alone passes on the host's, if there is one
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
+    pub env: Vec<OsString>,
+
+    /// Set the environment variables that FILE lists: a line for each, NAME=VALUE or NAME as with --env; empty lines
+    /// and those that begin with "#" are skipped. --env overrides them
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub env_file: Vec<PathBuf>,
+}
+
+impl Environment {
+    /// The variables, NAME=VALUE, of which a later one replaces an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, or is no list of variables; for people.
+    pub fn variables(&self) -> Result<Vec<OsString>, String> {
+        let mut variables = Vec::new();
+        for path in &self.env_file {
+            let wrong = |why: String| format!("--env-file {}: {why}", path.display());
+            let text = read(path).map_err(wrong)?;
+            for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+                let line = line.trim_ascii_start();
+                let line = line.strip_suffix(b"\r").unwrap_or(line);
+                if !line.is_empty() && !line.starts_with(b"#") {
+                    check_variable(line).map_err(|why| wrong(format!("line {number}: {why}")))?;
+                    variables.extend(with_value(OsStr::from_bytes(line)));
+                }
+            }
+        }
+        variables.extend(self.env.iter().filter_map(|variable| with_value(variable)));
+        Ok(variables)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let read = file.take(FILE_MAX_BYTES + 1).read_to_end(&mut text);
+    match read.map_err(|error| error.to_string())? as u64 > FILE_MAX_BYTES {
+        true => Err(format!("it has more than {FILE_MAX_BYTES} bytes")),
+        false => Ok(text),
+    }
+}
+
+fn parse_variable(text: &str) -> Result<OsString, String> {
+    check_variable(text.as_bytes()).map(|()| text.into())
+}
+
+/// Whether this names a variable.
+fn check_variable(text: &[u8]) -> Result<(), String> {
+    let name = text.split(|byte| *byte == b'=').next().unwrap_or_default();
+    match name.is_empty() || text.contains(&0) {
+        true => Err("a variable is NAME=VALUE, or NAME".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// A variable with its value, if it has one here.
+fn with_value(variable: &OsStr) -> Option<OsString> {
+    if variable.as_bytes().contains(&b'=') {
+        return Some(variable.to_owned());
+    }
+    let value = std::env::var_os(variable)?.into_vec();
+    Some(OsString::from_vec([variable.as_bytes(), b"=", &value].concat()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_come_from_options_files_and_the_host() {
+        let path = std::env::temp_dir().join(format!("biv-env-{}", std::process::id()));
+        std::fs::write(&path, "# a list\n\nA=1\n  B=x=y z\r\nBIV_NOT_THERE\nPATH\nA=2").unwrap();
+        let options = Environment {
+            env: vec!["C=3".into(), "BIV_NOT_THERE".into()],
+            env_file: vec![path.clone()],
+        };
+        let found = options.variables().unwrap();
+        let host = format!("PATH={}", std::env::var("PATH").unwrap());
+        assert_eq!(found, ["A=1", "B=x=y z", &host, "A=2", "C=3"]);
+        std::fs::write(&path, "A=1\n=2\n").unwrap();
+        let why = options.variables().unwrap_err();
+        assert!(why.ends_with(": line 2: a variable is NAME=VALUE, or NAME"), "{why}");
+        std::fs::write(&path, vec![b'A'; FILE_MAX_BYTES as usize + 1]).unwrap();
+        assert!(options.variables().unwrap_err().contains("more than"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(options.variables().unwrap_err().contains("No such file"));
+    }
+
+    #[test]
+    fn what_has_no_name_is_no_variable() {
+        for (text, is_good) in
+            [("A", true), ("A=", true), ("A==", true), ("=A", false), ("", false)]
+        {
+            assert_eq!(parse_variable(text).is_ok(), is_good, "{text:?}");
+        }
+    }
+}
