@@ -9,6 +9,7 @@ mod copying;
 mod disks;
 mod foreign;
 mod hostile;
+mod many;
 mod paravirtual;
 mod paravirtual_life;
 mod paravirtual_load;

@@ -1,6 +1,7 @@
 //! The command line of the verbs about existing domains.
 
 use std::ffi::OsString;
+use std::str::FromStr;
 
 use clap::{Args, ValueHint};
 
@@ -15,6 +16,15 @@ pub struct Ps {
     #[arg(short, long)]
     pub all: bool,
 
+    /// Print names only
+    #[arg(short, long, conflicts_with = "format")]
+    pub quiet: bool,
+
+    /// Show domains only of which this holds: name=TEXT, TEXT is in the name; state=STATE, it is in that state, such as
+    /// running, paused, failed, killed or ended; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub filter: Vec<Filter>,
+
     /// Do not truncate commands to the width of the terminal
     #[arg(long)]
     pub no_trunc: bool,
@@ -22,6 +32,39 @@ pub struct Ps {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+}
+
+/// What is to hold of a domain that is listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Filter {
+    /// Its name has this in it.
+    Name(String),
+    /// Its state is this, or begins with it.
+    State(String),
+}
+
+impl FromStr for Filter {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some(("name", name)) => Ok(Self::Name(name.to_owned())),
+            Some(("state" | "status", state)) => Ok(Self::State(state.to_owned())),
+            _ => Err("give name=TEXT or state=STATE"),
+        }
+    }
+}
+
+/// Which domains a verb is for.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// All domains for which there is something to do
+    #[arg(short, long, conflicts_with = "names")]
+    pub all: bool,
+
+    /// Names of the domains
+    #[arg(required_unless_present = "all", value_name = "NAME")]
+    pub names: Vec<String>,
 }
 
 /// Fetch the logs of a detached domain.
@@ -69,9 +112,9 @@ pub struct Stop {
     #[arg(short, long, value_name = "SECONDS", default_value = "10")]
     pub time: u64,
 
-    /// Names of the domains
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
+    /// Which
+    #[command(flatten)]
+    pub which: Which,
 }
 
 /// Kill domains, or send a signal to their commands.
@@ -81,9 +124,9 @@ pub struct Kill {
     #[arg(short, long, value_name = "SIGNAL", default_value = "KILL", value_parser = parse_signal)]
     pub signal: u8,
 
-    /// Names of the domains
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
+    /// Which
+    #[command(flatten)]
+    pub which: Which,
 }
 
 /// Run a command in a running domain.
@@ -201,17 +244,17 @@ pub struct Balloon {
 /// attach, console, snapshot, a signal for its command) fail; stop and kill end the domain.
 #[derive(Debug, Args)]
 pub struct Pause {
-    /// Names of the domains
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
+    /// Which
+    #[command(flatten)]
+    pub which: Which,
 }
 
 /// Resume paused domains.
 #[derive(Debug, Args)]
 pub struct Resume {
-    /// Names of the domains
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
+    /// Which
+    #[command(flatten)]
+    pub which: Which,
 }
 
 /// Save a snapshot of a running domain to a file, for `biv restore`. The domain is paused for a moment only, and goes
@@ -260,9 +303,9 @@ pub struct Stats {
 /// Wait until domains have ended, and print their exit statuses.
 #[derive(Debug, Args)]
 pub struct Wait {
-    /// Names of the domains
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
+    /// Which
+    #[command(flatten)]
+    pub which: Which,
 }
 
 /// Remove domains that have ended, with their logs.
@@ -272,9 +315,9 @@ pub struct Rm {
     #[arg(short, long)]
     pub force: bool,
 
-    /// Names of the domains
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
+    /// Which
+    #[command(flatten)]
+    pub which: Which,
 }
 
 /// A signal by name, with or without SIG, or by number.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
-use super::{Error, KILL, Named, all_of, path};
+use super::{Error, KILL, Named, all_of, names_of, path};
 use crate::cli::domains as cli;
 use api::client::Client;
 use api::v1;
@@ -29,7 +29,8 @@ const AT_ONCE_MAX: usize = 128;
 pub fn stop<R: Named>(arguments: &cli::Stop) -> Result<(), Error> {
     let patience = Duration::from_secs(arguments.time);
     let registry = R::registry()?;
-    all_done(at_once(&registry, &arguments.names, |entry| {
+    let names = names_of(&registry, &arguments.which, |entry| entry.alive)?;
+    all_done(at_once(&registry, &names, |entry| {
         let end_of_patience = Instant::now() + patience;
         let asked = Client::connect(entry)?.post::<Value>(&path::<R>("stop"), &Value::Null);
         let left = end_of_patience.saturating_duration_since(Instant::now());
@@ -41,7 +42,8 @@ pub fn stop<R: Named>(arguments: &cli::Stop) -> Result<(), Error> {
 /// `biv kill`.
 pub fn kill<R: Named>(arguments: &cli::Kill) -> Result<(), Error> {
     let registry = R::registry()?;
-    all_done(at_once(&registry, &arguments.names, |entry| {
+    let names = names_of(&registry, &arguments.which, |entry| entry.alive)?;
+    all_done(at_once(&registry, &names, |entry| {
         if arguments.signal == KILL {
             return end(entry);
         }
@@ -54,7 +56,9 @@ pub fn kill<R: Named>(arguments: &cli::Kill) -> Result<(), Error> {
 /// `biv rm`.
 pub fn rm<R: Named>(arguments: &cli::Rm) -> Result<(), Error> {
     let registry = R::registry()?;
-    let ended = at_once(&registry, &arguments.names, |entry| {
+    let is_removed = |entry: &Entry<R>| arguments.force || !entry.alive;
+    let names = names_of(&registry, &arguments.which, is_removed)?;
+    let ended = at_once(&registry, &names, |entry| {
         if entry.alive && arguments.force {
             end(entry)?;
         }

@@ -6,6 +6,7 @@ use std::io;
 use serde_json::Value;
 
 use crate::cli::domains as cli;
+use crate::cli::domains::Which;
 use crate::print;
 use api::client::{self, Client};
 use api::v1::{self, Inspection};
@@ -125,6 +126,25 @@ pub fn inspect<R: Named>(arguments: &cli::Inspect) -> Result<(), Error> {
     Ok(print::json(&all)?)
 }
 
+/// The names of those that are meant: those that are named, or all of which something holds.
+pub(crate) fn names_of<R: Named>(
+    registry: &Registry<R>,
+    which: &Which,
+    is_meant: impl Fn(&Entry<R>) -> bool,
+) -> Result<Vec<String>, Error> {
+    if !which.all {
+        return Ok(which.names.clone());
+    }
+    let entries = registry.list()?;
+    let meant = entries.iter().filter(|entry| is_meant(entry));
+    Ok(meant.map(|entry| entry.name.to_string()).collect())
+}
+
+/// Those that live, or are named.
+pub(crate) fn living<R: Named>(which: &Which) -> Result<Vec<String>, Error> {
+    names_of::<R>(&R::registry()?, which, |entry| entry.alive)
+}
+
 /// Does it to all of them, and fails in the end if it did not go well with one.
 pub(crate) fn for_each<R: Named>(
     names: &[String],
@@ -166,12 +186,16 @@ pub fn balloon(arguments: &cli::Balloon) -> Result<(), Error> {
 
 /// `biv pause`.
 pub fn pause(arguments: &cli::Pause) -> Result<(), Error> {
-    for_each::<Record>(&arguments.names, |_, entry| post(entry, "/v1/domain/pause"))
+    for_each::<Record>(&living::<Record>(&arguments.which)?, |_, entry| {
+        post(entry, "/v1/domain/pause")
+    })
 }
 
 /// `biv resume`.
 pub fn resume(arguments: &cli::Resume) -> Result<(), Error> {
-    for_each::<Record>(&arguments.names, |_, entry| post(entry, "/v1/domain/resume"))
+    for_each::<Record>(&living::<Record>(&arguments.which)?, |_, entry| {
+        post(entry, "/v1/domain/resume")
+    })
 }
 
 fn post(entry: &Entry, path: &str) -> Result<(), Error> {
@@ -181,7 +205,7 @@ fn post(entry: &Entry, path: &str) -> Result<(), Error> {
 
 /// `biv wait`.
 pub fn wait<R: Named>(arguments: &cli::Wait) -> Result<(), Error> {
-    for_each::<R>(&arguments.names, |registry, entry| {
+    for_each::<R>(&living::<R>(&arguments.which)?, |registry, entry| {
         entry.wait()?;
         let ended = registry.find(entry.name.as_str()).ok().and_then(|entry| entry.record);
         let status = ended.and_then(|record| Some(record.ending()?.status));

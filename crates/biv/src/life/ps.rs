@@ -7,7 +7,7 @@ use spec::shown::line;
 
 use super::{Error, Named, ask};
 use crate::cli::Format;
-use crate::cli::domains::Ps;
+use crate::cli::domains::{Filter, Ps};
 use crate::print;
 use api::Entry;
 use api::record::{Record, now};
@@ -51,11 +51,27 @@ pub fn list<R: Named, T: Serialize>(
     // What nobody wants goes now; if it cannot, somebody else makes or removes one just now.
     let _ = registry.sweep();
     let entries = registry.list()?;
-    let listed = entries.iter().filter(|entry| entry.alive || arguments.all);
+    // Whoever asks for a state may mean that of those that have ended.
+    let wants_all =
+        arguments.all || arguments.filter.iter().any(|one| matches!(one, Filter::State(_)));
+    let listed = entries.iter().filter(|entry| entry.alive || wants_all);
+    let listed = listed.filter(|entry| arguments.filter.iter().all(|one| holds(one, entry)));
+    if arguments.quiet {
+        let names: String = listed.map(|entry| format!("{}\n", entry.name)).collect();
+        return Ok(print::text(&names)?);
+    }
     let rows: Vec<T> = listed.filter_map(row).collect();
     match arguments.format {
         Format::Json => Ok(print::json(&rows)?),
         Format::Text => Ok(print::text(&table(&rows, now(), width(arguments.no_trunc)))?),
+    }
+}
+
+/// Whether a filter holds of one.
+fn holds<R: Named>(filter: &Filter, entry: &Entry<R>) -> bool {
+    match filter {
+        Filter::Name(text) => entry.name.as_str().contains(text),
+        Filter::State(state) => state_of(entry).starts_with(state),
     }
 }
 

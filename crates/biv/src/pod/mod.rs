@@ -91,8 +91,8 @@ pub fn pod(Pod { machine, action }: Pod) -> Result<u8, Error> {
             network::network(arguments.action)?;
             Ok(())
         }
-        PodAction::Freeze(arguments) => checkpoint::freeze(&arguments.names),
-        PodAction::Thaw(arguments) => checkpoint::thaw(&arguments.names),
+        PodAction::Freeze(arguments) => checkpoint::freeze(&arguments.which),
+        PodAction::Thaw(arguments) => checkpoint::thaw(&arguments.which),
         PodAction::Exec(arguments) => return Ok(life::exec::<Record>(&arguments.into())?),
         PodAction::Attach(arguments) => return Ok(life::attach::<Record>(&arguments)?),
         PodAction::Ps(arguments) => ps::ps(&arguments),
