@@ -17,14 +17,18 @@
 //! to see is removed there, before anybody is in the pod. It is not covered by a mount,
 //! which the pod's superuser could take away.
 
-use std::ffi::CString;
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr};
 use std::fs::{self, DirEntry, File, FileType, Permissions};
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType as Kind, Mode, StatVfsMountFlags, mknodat, statvfs};
+use rustix::fs::{
+    CWD, FileType as Kind, Mode, OFlags, StatVfsMountFlags, mknodat, openat, statvfs,
+};
 use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 
 use crate::error::{Doing, Error};
@@ -45,7 +49,13 @@ pub struct Layers {
     replaced: Option<Replaced>,
     /// How many there are.
     count: u32,
+    /// Links that were laid by themselves.
+    links: Links,
 }
+
+/// What links lead to that a pod has because the host has them, by the paths where they are. The pod has not made
+/// these.
+pub type Links = HashMap<PathBuf, PathBuf>;
 
 /// A file that the pod has instead of the host's, if that has one.
 pub struct Replaced {
@@ -59,10 +69,19 @@ impl Layers {
     /// Where their upper parts are on the stage.
     pub const PLACE: &str = "/layers";
 
+    /// The file beside them that tells of [`Links`]: paths from the pod's root and targets, each ended by a NUL.
+    pub const LINKS: &str = "links";
+
     /// None yet; where the host has mounts is read now, while it is the root.
     pub fn of_host(hidden: Vec<PathBuf>, replaced: Option<Replaced>) -> io::Result<Layers> {
         let table = fs::read("/proc/self/mountinfo")?;
-        Ok(Layers { mounted: mount_points(&table), hidden, replaced, count: 0 })
+        Ok(Layers {
+            mounted: mount_points(&table),
+            hidden,
+            replaced,
+            count: 0,
+            links: Links::new(),
+        })
     }
 
     /// Lays the host's directory `lower` at `target`, without the entries `left_out`, for which there are empty
@@ -75,6 +94,26 @@ impl Layers {
         let mounted = mount("tmpfs", target, "tmpfs", flags, c"mode=0755");
         mounted.doing("cannot have a root in memory")?;
         self.lay_entries(lower, target, left_out, DEPTH_MAX)
+    }
+
+    /// Writes down which links were laid, when all were, below the pod's root.
+    pub fn note_links(&self, root: &Path) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for (path, target) in &self.links {
+            for part in [path.strip_prefix(root).map_err(io::Error::other)?, target] {
+                bytes.extend_from_slice(part.as_os_str().as_bytes());
+                bytes.push(0);
+            }
+        }
+        fs::write(Path::new(Self::PLACE).join(Self::LINKS), bytes)
+    }
+
+    /// What was written there, in the directory of layers that is open.
+    pub fn read_links(layers: impl AsFd) -> io::Result<Links> {
+        let file = openat(layers, Self::LINKS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut bytes = Vec::new();
+        File::from(file).read_to_end(&mut bytes)?;
+        Ok(links_of(&bytes))
     }
 
     fn has_mounts_in(&self, directory: &Path) -> bool {
@@ -125,7 +164,9 @@ impl Layers {
         let what = || format!("cannot have {} in the pod", path.display());
         if kind.is_symlink() {
             let target = fs::read_link(entry.path()).doing(what())?;
-            return symlink(target, place).doing(what());
+            symlink(&target, place).doing(what())?;
+            self.links.insert(place.to_owned(), target);
+            return Ok(());
         }
         if kind.is_dir() {
             let mode = entry.metadata().map_or(0o755, |found| found.mode() & 0o7777);
@@ -273,7 +314,13 @@ pub fn mount_points(table: &[u8]) -> Vec<PathBuf> {
 
 /// A path in that table.
 pub fn path_of_word(word: &[u8]) -> PathBuf {
-    PathBuf::from(std::ffi::OsStr::from_bytes(&unescaped(word)))
+    PathBuf::from(OsStr::from_bytes(&unescaped(word)))
+}
+
+fn links_of(bytes: &[u8]) -> Links {
+    let parts: Vec<_> = bytes.split(|&byte| byte == 0).collect();
+    let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
+    parts.chunks_exact(2).map(|pair| (path(pair[0]), path(pair[1]))).collect()
 }
 
 fn unescaped(word: &[u8]) -> Vec<u8> {
@@ -302,6 +349,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn links_are_told_by_path_and_target() {
+        let expected = [("bin", "usr/bin"), ("usr/lib/a", "")];
+        let expected: Links = expected.map(|(path, to)| (path.into(), to.into())).into();
+        assert_eq!(links_of(b"bin\0usr/bin\0usr/lib/a\0\0"), expected);
+        assert_eq!(links_of(b""), Links::new());
+        assert_eq!(links_of(b"odd"), Links::new());
+    }
+
+    #[test]
     fn mount_points_are_read() {
         let table = b"22 1 254:0 / / rw - ext4 /dev/vda rw\n\
             23 22 0:5 / /a\\040b\\134c rw,nosuid shared:2 - proc proc rw\n\
@@ -309,7 +365,8 @@ mod tests {
         let expected = ["/", "/a b\\c", "/dev"].map(PathBuf::from);
         assert_eq!(mount_points(table), expected);
         let mounted = mount_points(table);
-        let layers = Layers { mounted, hidden: Vec::new(), replaced: None, count: 0 };
+        let layers =
+            Layers { mounted, hidden: Vec::new(), replaced: None, count: 0, links: Links::new() };
         let check = |path: &str, expected| {
             assert_eq!(layers.has_mounts_in(Path::new(path)), expected, "{path}");
         };

@@ -66,6 +66,7 @@ pub fn enter(setup: &Setup) -> Result<(), Error> {
         let own: &[&str] = if setup.root.is_host { &OWN } else { &[] };
         layers.lay(&lower, Path::new(ROOT), own)?;
     }
+    layers.note_links(Path::new(ROOT)).doing("cannot note the links of the host's")?;
     devices::mount_all(Path::new(ROOT), Path::new(HOST), setup.has_groups)?;
     for shared in &setup.shared {
         share(&path_of(shared))?;

@@ -19,6 +19,7 @@ use tar::{Builder, EntryType, Header};
 use super::mounts::{Kept, below_root, written};
 use super::{OPAQUE, WHITEOUT};
 use crate::error::{Doing, Error};
+use crate::layers::{Layers, Links};
 
 /// What overlayfs notes for itself.
 const OF_OVERLAYS: &[u8] = b"user.overlay.";
@@ -30,7 +31,8 @@ const ATTRIBUTE_MAX_BYTES: usize = 64 << 10;
 /// Packs what a pod has written; `layers` is the directory of its layers.
 pub fn pack(layers: &OwnedFd, archive: impl Write) -> Result<(), Error> {
     let table = fs::read("/proc/1/mountinfo").doing("cannot read what is mounted in the pod")?;
-    let mut packing = Packing { builder: Builder::new(archive), links: HashMap::new() };
+    let laid = Layers::read_links(layers).doing("cannot read the links of the host's")?;
+    let mut packing = Packing { builder: Builder::new(archive), links: HashMap::new(), laid };
     for mount in written(&table) {
         let what = || format!("cannot open {}", mount.place.display());
         let directory = match mount.kept {
@@ -54,6 +56,8 @@ struct Packing<W: Write> {
     builder: Builder<W>,
     /// Files that have several names, by device and number, with the one under which each was packed.
     links: HashMap<(u64, u64), PathBuf>,
+    /// What is not the pod's.
+    laid: Links,
 }
 
 impl<W: Write> Packing<W> {
@@ -102,6 +106,10 @@ impl<W: Write> Packing<W> {
                 let target = readlinkat(parent, name, Vec::new()).doing(what())?.into_bytes();
                 let mut header = header(&status, EntryType::Symlink, 0);
                 let target = PathBuf::from(OsString::from_vec(target));
+                // Where the pod goes, it has the links of the host there.
+                if self.laid.get(path) == Some(&target) {
+                    return Ok(());
+                }
                 self.extend(&[time(&status)]).doing(what())?;
                 self.builder.append_link(&mut header, path, target).doing(what())
             }

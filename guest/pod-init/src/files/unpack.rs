@@ -76,7 +76,11 @@ impl Unpacking {
         let status = Status::of(entry)?;
         match entry.header().entry_type() {
             EntryType::Directory => {
-                make_directory(&directory, name)?;
+                match make_directory(&directory, name) {
+                    // It would be in a directory of the host's (see [`Self::settle`]). What is in it cannot be made.
+                    Err(Errno::ACCESS) => {}
+                    other => other?,
+                }
                 self.directories.push((path.to_owned(), status));
                 Ok(())
             }
