@@ -1,8 +1,7 @@
 //! Pods in machines: for hosts that forbid user namespaces, and for other kernels than the host's.
 //!
 //! A verb with `--in MACHINE` is said to a `biv` in the machine, over a session of `biv exec`. It is this very
-//! program: where the machine sees the host's file it runs that, and otherwise it is given a copy, in `/run`, which the
-//! machine's memory holds. So what a pod can do on a host it can do in a machine, and there is no protocol but that of
+//! program ([`program`]). So what a pod can do on a host it can do in a machine, and there is no protocol but that of
 //! sessions.
 //!
 //! A pod moves into a machine, and out of it, over the standard streams of such a session, as it does over ssh's.
@@ -12,26 +11,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use api::Record;
-use spec::shown;
-
+use super::program::{self, failed};
 use crate::cli::Environment;
 use crate::cli::domains::Exec;
 use crate::cli::pod::PodAction;
 use crate::life;
-
-/// Where a machine's copy of this program is.
-const COPY: &str = "/run/biv-of-host";
-
-/// Prints which of two files is the one of this size and time of modification, if one is.
-const FIND: &str = "for file in \"$0\" \"$1\"; do
-    it=$(stat -L -c '%s %Y' \"$file\" 2>/dev/null)
-    [ \"$it\" = \"$2\" ] && echo \"$file\" && exit
-done; exit 0";
+use api::Record;
 
 /// Runs a program in a directory, or in the root where there is no such directory.
 const ENTER: &str = "cd \"$0\" 2>/dev/null || cd /; exec \"$@\"";
@@ -42,59 +30,18 @@ pub enum Error {
     /// What is not particular to pods.
     #[error(transparent)]
     Life(#[from] life::Error),
-    /// It has none of ours.
-    #[error("there is no biv in the machine {0}, and none can be put there")]
-    NoProgram(String),
-    /// A session.
-    #[error("cannot run biv in the machine {machine}: {error}")]
-    Session {
-        /// In which.
-        machine: String,
-        /// Why.
-        error: io::Error,
-    },
+    /// This program there.
+    #[error(transparent)]
+    Program(#[from] program::Error),
 }
 
 /// A session's command that runs a verb of `biv pod` in a machine.
 fn command(machine: &str, verb: &[OsString]) -> Result<Vec<OsString>, Error> {
     let mut command: Vec<OsString> = ["sh", "-c", ENTER].map(OsString::from).into();
     command.push(std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")).into());
-    command.extend([program(machine)?, "pod".into()]);
+    command.extend([program::place(machine)?, "pod".into()]);
     command.extend_from_slice(verb);
     Ok(command)
-}
-
-/// Where this program is in a machine; it is put there if it is not.
-fn program(machine: &str) -> Result<OsString, Error> {
-    let own = std::env::current_exe().map_err(failed(machine))?;
-    let metadata = std::fs::metadata(&own).map_err(failed(machine))?;
-    let identity = format!("{} {}", metadata.size(), metadata.mtime());
-    let find = || -> Result<Option<OsString>, Error> {
-        let mut find = Command::new(&own);
-        find.args(["exec", machine, "sh", "-c", FIND]).stdin(Stdio::null());
-        let said = find.arg(&own).args([COPY, &identity]).stderr(Stdio::inherit()).output();
-        let said = said.map_err(failed(machine))?;
-        match said.status.success() {
-            true => {
-                let place = String::from_utf8_lossy(&said.stdout);
-                Ok(place.lines().next().map(OsString::from))
-            }
-            false => Err(Error::NoProgram(shown::line(machine))),
-        }
-    };
-    if let Some(place) = find()? {
-        return Ok(place);
-    }
-    let mut copy = Command::new(&own);
-    copy.arg("cp").arg(&own).arg(format!("{machine}:{COPY}"));
-    match copy.status().map_err(failed(machine))?.success() {
-        true => find()?.ok_or_else(|| Error::NoProgram(shown::line(machine))),
-        false => Err(Error::NoProgram(shown::line(machine))),
-    }
-}
-
-fn failed(machine: &str) -> impl Fn(io::Error) -> Error + '_ {
-    move |error| Error::Session { machine: shown::line(machine), error }
 }
 
 /// A session in which a verb of `biv pod` is carried by the standard streams.
@@ -129,6 +76,9 @@ fn streams(action: &PodAction) -> (bool, bool) {
         PodAction::Restart(restart) => (restart.start.interactive, false),
         PodAction::Exec(exec) => (exec.interactive, exec.tty),
         PodAction::Attach(_) => (true, is_terminal),
+        // The line is on the standard streams.
+        PodAction::Migrate(migrate) => (migrate.to == "-", false),
+        PodAction::Receive(receive) => (receive.from == "-", false),
         _ => (false, false),
     }
 }

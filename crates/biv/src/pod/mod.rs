@@ -16,6 +16,7 @@ mod line;
 mod machine;
 mod migrate;
 mod network;
+mod program;
 mod ps;
 mod trunk;
 
