@@ -32,6 +32,29 @@ pub fn debian(suite: &str, meta_package: &str) -> PathBuf {
     done
 }
 
+/// The release of a kernel whose version begins so, which `biv kernel` has fetched with its modules from this suite,
+/// for the user; fetched now if it is not there.
+///
+/// # Errors
+///
+/// Why it cannot be fetched.
+pub fn pulled(suite: &str, version: &str) -> Result<String, String> {
+    let _one = DOWNLOAD.lock().unpoisoned();
+    let find = || {
+        let all = provision::kernels::list().map_err(|error| error.to_string())?;
+        // A newer one may be there without, from a `biv` that kept none.
+        let mut found = all.into_iter().filter(|kernel| {
+            kernel.release.starts_with(&format!("{version}.")) && kernel.modules().is_some()
+        });
+        Ok::<_, String>(found.next().map(|kernel| kernel.release))
+    };
+    if let Some(release) = find()? {
+        return Ok(release);
+    }
+    succeed(&mut crate::biv(&["kernel", "pull", "--suite", suite, version]))?;
+    find()?.ok_or_else(|| format!("{version} is not there, though it was fetched"))
+}
+
 /// A directory with such a kernel as `vmlinuz` and what its modules are built with in `headers`.
 ///
 /// # Errors

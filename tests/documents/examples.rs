@@ -161,6 +161,21 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/guide.md",
+        begins: "biv run --busybox -- sh -c 'modprobe",
+        lines: &[("wireguard", Shows("wg0")), ("loop", Shows("/dev/loop0"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
+        begins: "make modules_install",
+        lines: &[
+            ("make", LeftOut("it is for who builds kernels")),
+            ("biv run", LeftOut("tests/modules has a kernel and its modules")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "biv image build",
         needs: &["mmdebstrap"],
         lines: &[
@@ -303,7 +318,7 @@ pub const EXAMPLES: &[Example] = &[
         lines: &[("biv pod ps", Shows("there"))],
         ..PLAIN
     },
-    Example { document: "docs/pods.md", begins: "biv pod run -d --name web --net none", ..PLAIN },
+    Example { document: "docs/pods.md", begins: "biv pod run -d --name web -w", ..PLAIN },
     Example {
         document: "docs/pods.md",
         begins: "biv run -d --name m",

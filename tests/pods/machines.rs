@@ -10,19 +10,19 @@ use whole_machine::waiting::wait_for;
 use crate::place::{COUNTS, LARGE, Place};
 
 /// A machine for pods, which ends with this, and the host's pods.
-struct Machine {
-    user: User,
+pub struct Machine {
+    pub user: User,
     place: Place,
 }
 
 impl Machine {
     fn new(place: Place) -> Machine {
-        Self::with(place, &[])
+        Self::with(place, &["--net", "none"])
     }
 
-    fn with(place: Place, options: &[&str]) -> Machine {
+    pub fn with(place: Place, options: &[&str]) -> Machine {
         let user = User::new(&[], &place.path).at("/");
-        let words = ["run", "-d", "--name", "m", "--net", "none"];
+        let words = ["run", "-d", "--name", "m"];
         let command = ["--", "sleep", "100000"];
         assert_eq!(user.says(&[&words[..], options, &command].concat()), "m\n");
         Machine { user, place }
@@ -30,7 +30,7 @@ impl Machine {
 
     /// What a verb of `biv pod` says that is done in the machine.
     #[track_caller]
-    fn pod(&self, verb: &[&str]) -> String {
+    pub fn pod(&self, verb: &[&str]) -> String {
         self.user.says(&[&["pod", "--in", "m"], verb].concat())
     }
 
@@ -122,6 +122,7 @@ fn a_pod_of_a_machine_goes_on_from_its_image() {
     machine.pod(&["run", "-d", "--net", "none", "--name", "web", "--", "sh", "-c", COUNTS]);
     wait_for("it counts", || machine.counts("web").len() > 2);
     machine.pod(&["checkpoint", "--stop", "-o", "/run/web.pod", "web"]);
+    machine.pod(&["wait", "web"]);
     let last = *machine.counts("web").last().expect("it has counted");
     machine.pod(&["rm", "-f", "web"]);
     machine.pod(&["restart", "-d", "--net", "none", "--name", "web", "/run/web.pod"]);
@@ -140,7 +141,7 @@ fn memory_is_copied_while_a_pod_runs_on_an_older_kernel() {
         println!("skipped: Linux 6.1 was not fetched (biv kernel fetch): {fetched}");
         return;
     }
-    let machine = Machine::with(place, &["--kernel", "6.1", "--mem", "1G"]);
+    let machine = Machine::with(place, &["--kernel", "6.1", "--mem", "1G", "--net", "none"]);
     println!("the machine has Linux {}", machine.user.says(&["exec", "m", "uname", "-r"]));
     let run = ["run", "-d", "--net", "none", "--name", "large", "--", "sh", "-c"];
     machine.pod(&[&run[..], &[&format!("{LARGE}; {COUNTS}")]].concat());

@@ -10,6 +10,7 @@ mod confined;
 mod copying;
 mod ends;
 mod images;
+mod inside;
 mod life;
 mod machines;
 mod moves;

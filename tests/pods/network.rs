@@ -36,7 +36,7 @@ fn bytes(count: u32) -> Vec<u8> {
 }
 
 /// Servers on the loopback interface that repeat what they hear, of TCP and of UDP: their ports.
-fn echo() -> (u16, u16) {
+pub fn echo() -> (u16, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let ports =
@@ -60,7 +60,7 @@ fn echo() -> (u16, u16) {
 }
 
 /// A port of TCP on the loopback interface that is free now.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("bound").port()
 }

@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct Origin {
     /// Its root is an image on a disk: this one (`erofs::Identity`).
     #[serde(default)]
     pub image_disk: Option<[u8; 16]>,
+    /// The directory with its kernel's modules.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "spec::text::option")]
+    pub modules: Option<PathBuf>,
 }
 
 impl Origin {

@@ -35,6 +35,9 @@ pub struct Note {
     pub version: String,
     /// The conversation with the guest's init, if that is ours.
     pub conversation: Option<Conversation>,
+    /// Whether its kernel has modules, in a directory that is the first of its directories.
+    #[serde(default)]
+    pub has_modules: bool,
 }
 
 impl Note {
@@ -86,6 +89,8 @@ enum Step {
 pub struct Snapshots {
     /// Whether one can keep all that the machine has.
     pub are_possible: bool,
+    /// What is noted of the machine's modules ([`Note::has_modules`]).
+    has_modules: bool,
     /// The one that is being taken.
     taking: Option<(Whose, Stage)>,
 }
@@ -93,8 +98,8 @@ pub struct Snapshots {
 impl Snapshots {
     /// Those of a domain of which they are, or are not, possible.
     #[must_use]
-    pub fn new(are_possible: bool) -> Self {
-        Self { are_possible, taking: None }
+    pub fn new(are_possible: bool, has_modules: bool) -> Self {
+        Self { are_possible, has_modules, taking: None }
     }
 
     /// Take one for others, as soon as the guest's init is up.
@@ -226,6 +231,7 @@ impl Snapshots {
             let note = Note {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 conversation: hub.as_deref_mut().map(Hub::conversation),
+                has_modules: self.has_modules,
             };
             serde_json::to_vec(&note).unwrap_or_default()
         };

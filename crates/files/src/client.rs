@@ -45,6 +45,8 @@ pub struct Share {
     pub is_written_back: bool,
     /// The guest is told that files have no extended attributes, and does not ask for any.
     pub without_attributes: bool,
+    /// A guest that goes on may find another directory than it had: what it knows of that is gone then.
+    pub may_be_another: bool,
 }
 
 /// Tell the server at the other end of `control` what there is to do; the sockets of the shares, in
@@ -106,6 +108,7 @@ fn record(share: &Share) -> ShareRecord {
         (share.is_exclusive, flags::EXCLUSIVE),
         (share.is_written_back, flags::WRITTEN_BACK),
         (share.without_attributes, flags::WITHOUT_ATTRIBUTES),
+        (share.may_be_another, flags::MAY_BE_ANOTHER),
     ];
     ShareRecord {
         flags: allowed.iter().filter(|(is_allowed, _)| *is_allowed).map(|(_, flag)| flag).sum(),

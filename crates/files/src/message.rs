@@ -72,6 +72,8 @@ pub mod flags {
     pub const WRITTEN_BACK: u64 = 128;
     /// The guest is told that files have no extended attributes.
     pub const WITHOUT_ATTRIBUTES: u64 = 64;
+    /// A guest that goes on may find another directory.
+    pub const MAY_BE_ANOTHER: u64 = 256;
 }
 
 /// The beginning of each message on the control socket.

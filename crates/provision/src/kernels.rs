@@ -81,6 +81,13 @@ impl Kernel {
         package::drivers_in(&self.directory, names)
     }
 
+    /// Where all of its modules are, as a system has them in `/lib/modules`; none if it has none, or an older `biv` has
+    /// fetched it.
+    #[must_use]
+    pub fn modules(&self) -> Option<PathBuf> {
+        package::modules_in(&self.directory)
+    }
+
     /// Whether it may be called so: its release begins with that, up to where a part of it ends.
     fn is_called(&self, name: &str) -> bool {
         begins(&self.release, name)

@@ -12,7 +12,7 @@
 //!    part that is there is not downloaded again unless the user asks for it (`--refresh`).
 //! 3. *apt authenticates what it downloads*, with the keys that the host trusts.
 //! 4. *No C decompressor runs in this process.* `dpkg-deb` unpacks packages in a process of its
-//!    own; the drivers in them are decompressed in Rust without unsafe code, up to a limit
+//!    own; the modules in them are decompressed in Rust without unsafe code, up to a limit
 //!    ([`limits`]).
 
 #![forbid(unsafe_code)]
@@ -32,6 +32,7 @@ pub mod images;
 pub mod initramfs;
 pub mod kernels;
 pub mod limits;
+pub mod modules;
 mod package;
 mod progress;
 pub mod recent;
@@ -203,6 +204,19 @@ impl Guest {
     #[must_use]
     pub fn drivers<'a>(&self, names: &[&'a str]) -> Vec<(&'a str, PathBuf)> {
         package::drivers_in(&self.cache.join(Part::Kernel.directory()), names)
+    }
+
+    /// Where all modules of the kernel are, as a system has them in `/lib/modules`, if it has any.
+    #[must_use]
+    pub fn modules(&self) -> Option<PathBuf> {
+        package::modules_in(&self.cache.join(Part::Kernel.directory()))
+    }
+
+    /// What the kernel calls itself, if that is known.
+    #[must_use]
+    pub fn release(&self) -> Option<String> {
+        let entry = fs::read_dir(self.modules()?).ok()?.next()?.ok()?;
+        entry.file_name().into_string().ok()
     }
 
     /// The user space.

@@ -21,6 +21,15 @@ pub const MAX_DRIVER_BYTES: u64 = 64 << 20;
 /// What the decompressor of a driver may take for its dictionary; Linux's Makefile gives xz 2 MiB.
 pub const MAX_DRIVER_DICTIONARY_KIBIBYTES: u32 = 64 << 10;
 
+/// Modules of a kernel: ten times Debian's.
+pub const MAX_MODULES: usize = 50_000;
+
+/// All of them together, as they are packed: Debian's have 500 MiB where they are not packed at all.
+pub const MAX_MODULES_BYTES: u64 = 4 << 30;
+
+/// An index of them: twenty times Debian's largest.
+pub const MAX_INDEX_BYTES: u64 = 64 << 20;
+
 /// Most unpacked kernels kept in the cache; the one that was not used for longest goes first.
 pub const MAX_CACHED_KERNELS: usize = 16;
 

@@ -2,15 +2,12 @@
 //! stream, from which single files are taken.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lzma_rust2::XzReader;
-use ruzstd::decoding::StreamingDecoder;
-
-use crate::limits::{MAX_DRIVER_BYTES, MAX_DRIVER_DICTIONARY_KIBIBYTES};
+use crate::modules::{self, Unpacking};
 
 /// The file beside busybox that lists its applets.
 pub const APPLETS: &str = "applets";
@@ -48,15 +45,26 @@ const DRIVER_NAMES: [&str; 23] = [
 /// The file beside the drivers that says which were looked for.
 const DRIVERS_LIST: &str = "drivers.list";
 
+/// What it says where all modules are, with their indexes. The number is that of the form.
+const ALL_MODULES: &str = "modules:1";
+
 fn drivers_list() -> String {
-    DRIVER_NAMES.join("\n")
+    format!("{}\n{ALL_MODULES}", DRIVER_NAMES.join("\n"))
 }
 
-/// Whether all drivers that we know of have been looked for in what was unpacked there: an older biv knew
-/// fewer, and a newer one may know more.
+/// Whether all drivers that we know of have been looked for in what was unpacked there, and all modules have been
+/// kept: an older biv knew fewer, and a newer one may know more.
 pub fn has_all_drivers(directory: &Path) -> bool {
     let Ok(list) = fs::read_to_string(directory.join(DRIVERS_LIST)) else { return false };
-    DRIVER_NAMES.iter().all(|name| list.lines().any(|line| line == *name))
+    let mut wanted = DRIVER_NAMES.iter().chain([&ALL_MODULES]);
+    wanted.all(|name| list.lines().any(|line| line == *name))
+}
+
+/// Where the kernel's modules are that was unpacked there, below its release; none if it has none.
+pub fn modules_in(directory: &Path) -> Option<PathBuf> {
+    let modules = directory.join(modules::DIRECTORY);
+    let mut entries = fs::read_dir(&modules).ok()?;
+    entries.any(|entry| entry.is_ok()).then_some(modules)
 }
 
 /// Those of these drivers that are in what was unpacked there; the others are built in, or there are none.
@@ -95,31 +103,34 @@ pub enum Error {
     },
 }
 
-/// Takes `vmlinuz` and the drivers of virtio devices from a kernel's packages.
+/// Takes `vmlinuz` and the modules from a kernel's packages; the drivers of virtio devices besides, unpacked.
 pub fn unpack_kernel(packages: &[PathBuf], into: &Path) -> Result<(), Error> {
     const IMAGE: &str = "boot/vmlinuz-";
-    let drivers = into.join(DRIVERS);
-    fs::create_dir(&drivers).map_err(|error| Error::Io { path: drivers.clone(), error })?;
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |error| Error::Io { path, error }
+    };
+    let (drivers, list) = (into.join(DRIVERS), into.join(DRIVERS_LIST));
+    fs::create_dir(&drivers).map_err(at(&drivers))?;
+    fs::write(&list, drivers_list()).map_err(at(&list))?;
+    let modules = into.join(modules::DIRECTORY);
+    let mut unpacking = Unpacking::new(modules.clone()).map_err(at(&modules))?;
     let mut found = false;
-    let list = into.join(DRIVERS_LIST);
-    fs::write(&list, drivers_list()).map_err(|error| Error::Io { path: list.clone(), error })?;
     let mut look = |path: &[u8], entry: &mut dyn io::Read| {
         if path.starts_with(IMAGE.as_bytes()) || is_image_of_modules(path) {
             found = true;
             copy(entry, &into.join("vmlinuz"))?;
-        } else if let Some((name, packing)) = driver(path) {
-            let to = drivers.join(name).with_extension("ko");
-            match packing {
-                Packing::None => copy_driver(entry, &to)?,
-                Packing::Xz => copy_driver(unxz(entry), &to)?,
-                Packing::Zstd => copy_driver(unzstd(entry)?, &to)?,
-            }
+        } else if let Some((name, module)) = unpacking.take(path, entry)?
+            && DRIVER_NAMES.contains(&name.as_str())
+        {
+            fs::write(drivers.join(name).with_extension("ko"), module)?;
         }
         Ok(false)
     };
     for package in packages {
         each_entry(package, &mut look)?;
     }
+    unpacking.finish().map_err(at(&modules))?;
     if found { Ok(()) } else { Err(missing(packages, IMAGE)) }
 }
 
@@ -134,43 +145,8 @@ fn missing(packages: &[PathBuf], wanted: &'static str) -> Error {
     Error::Missing { package: packages.first().cloned().unwrap_or_default(), wanted }
 }
 
-/// How a module is packed.
-enum Packing {
-    None,
-    Xz,
-    Zstd,
-}
-
-/// The name of a driver that we want, if this is one's path, and how it is packed.
-fn driver(path: &[u8]) -> Option<(&str, Packing)> {
-    let path = std::str::from_utf8(path).ok()?.strip_prefix("lib/modules/")?;
-    let file = path.rsplit('/').next()?;
-    let kinds = [(".ko", Packing::None), (".ko.xz", Packing::Xz), (".ko.zst", Packing::Zstd)];
-    let mut found =
-        kinds.into_iter().filter_map(|(end, kind)| Some((file.strip_suffix(end)?, kind)));
-    found.next().filter(|(name, _)| DRIVER_NAMES.contains(name))
-}
-
 fn copy(entry: &mut dyn io::Read, to: &Path) -> io::Result<()> {
     io::copy(entry, &mut File::create(to)?).map(|_| ())
-}
-
-/// Both decompressors are in Rust without unsafe code: a package is foreign, and this process is not confined.
-fn unxz(packed: impl Read) -> impl Read {
-    XzReader::new_mem_limit(packed, true, MAX_DRIVER_DICTIONARY_KIBIBYTES)
-}
-
-fn unzstd(packed: impl Read) -> io::Result<impl Read> {
-    StreamingDecoder::new(packed).map_err(io::Error::other)
-}
-
-/// Copies a driver that is not longer than any driver.
-fn copy_driver(driver: impl Read, to: &Path) -> io::Result<()> {
-    let mut file = File::create(to)?;
-    match io::copy(&mut driver.take(MAX_DRIVER_BYTES + 1), &mut file)? {
-        0..=MAX_DRIVER_BYTES => Ok(()),
-        _ => Err(io::Error::other("it contains a driver that is too long")),
-    }
 }
 
 /// Takes `busybox` from its package and asks it for its applets.
@@ -254,73 +230,4 @@ fn look_at_entries(
         }
     }
     Ok(false)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-
-    /// What a driver is like: code, and much that repeats.
-    fn driver_bytes() -> Vec<u8> {
-        let words = (0..200_000_u32).map(|n| n.wrapping_mul(0x9e37_79b9) >> (n % 31));
-        words.flat_map(u32::to_le_bytes).collect()
-    }
-
-    /// As Linux's Makefile has modules compressed (`xz --check=crc32 --lzma2=dict=2MiB`), with the filter for x86
-    /// or without it.
-    fn xz(bytes: &[u8], filters_x86: bool) -> Vec<u8> {
-        let mut options = liblzma::stream::LzmaOptions::new_preset(6).unwrap();
-        options.dict_size(2 << 20);
-        let mut filters = liblzma::stream::Filters::new();
-        if filters_x86 {
-            filters.x86();
-        }
-        filters.lzma2(&options);
-        let check = liblzma::stream::Check::Crc32;
-        let stream = liblzma::stream::Stream::new_stream_encoder(&filters, check).unwrap();
-        let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    fn read(mut from: impl Read) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        from.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    #[test]
-    fn drivers_come_out_as_they_went_in() {
-        let driver = driver_bytes();
-        for filters_x86 in [false, true] {
-            assert!(read(unxz(&xz(&driver, filters_x86)[..])).unwrap() == driver);
-        }
-        let zstd = zstd::bulk::compress(&driver, 19).unwrap();
-        assert!(read(unzstd(&zstd[..]).unwrap()).unwrap() == driver);
-    }
-
-    #[test]
-    fn damaged_drivers_are_errors() {
-        let (xz, zstd) = (xz(&driver_bytes(), false), zstd::bulk::compress(&driver_bytes(), 3));
-        let zstd = zstd.unwrap();
-        for length in [0, 5, 100, xz.len() / 2, xz.len() - 1] {
-            assert!(read(unxz(&xz[..length])).is_err(), "{length}");
-        }
-        for length in [0, 3, 100, zstd.len() / 2, zstd.len() - 1] {
-            assert!(unzstd(&zstd[..length]).and_then(read).is_err(), "{length}");
-        }
-        let mut flipped = xz.clone();
-        flipped[xz.len() / 2] ^= 4;
-        assert!(read(unxz(&flipped[..])).is_err());
-    }
-
-    #[test]
-    fn a_driver_without_end_is_refused() {
-        let to = std::env::temp_dir().join(format!("biv-driver-{}", std::process::id()));
-        assert!(copy_driver(io::repeat(0), &to).is_err());
-        assert!(copy_driver(io::repeat(0).take(MAX_DRIVER_BYTES), &to).is_ok());
-        fs::remove_file(to).unwrap();
-    }
 }

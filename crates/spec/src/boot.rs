@@ -20,6 +20,10 @@ pub struct Boot {
     #[serde(with = "text::option", skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub initrd: Option<PathBuf>,
+    /// The directory with the kernel's modules, `lib/modules/RELEASE` or the one above [default: those of its package].
+    #[serde(with = "text::option", skip_serializing_if = "is_default")]
+    #[schemars(with = "Option<String>")]
+    pub modules: Option<PathBuf>,
     /// Parameters that are added to the kernel's command line.
     #[serde(skip_serializing_if = "is_default")]
     pub append: Option<String>,

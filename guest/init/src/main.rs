@@ -11,6 +11,7 @@
 //! 2. *It always ends the machine.* It prints any error on the console, and then switches the power
 //!    off; a guest whose init hangs or exits would look like a hung `biv`.
 //! 3. *It is the parent of orphans*, and reaps them.
+//! 4. *It is `modprobe`* under that name, where the root has none ([`modules`]).
 
 #![deny(unsafe_code)]
 
@@ -23,6 +24,8 @@ mod disk;
 mod guest;
 mod idle;
 mod kernel;
+mod modprobe;
+mod modules;
 mod network;
 mod pages;
 mod random;
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     match arguments.next().as_deref().and_then(|name| name.to_str()) {
         Some(command::SESSION_NAME) => return command::run_session(arguments),
         Some(copy::COPY_NAME) => return copy::run(arguments),
+        Some(name) if modules::is_modprobe(name) => return modprobe::run(arguments),
         _ => {}
     }
     if std::process::id() != 1 {

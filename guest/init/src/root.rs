@@ -27,16 +27,27 @@ const NO_BUS: &str = "the guest's kernel does not find the virtio device of this
 /// Where the new root is put together.
 const WORK: &str = "/.bivouac/root";
 
-/// Enters the root of what the host wants mounted, if there is one; the other directories, and whether a
-/// root was entered, which is some system's own and not what the kernel unpacked.
-pub fn enter(list: &[u8]) -> io::Result<(Vec<Mount>, bool)> {
+/// Prepares a mount of this kind in a root that is to be made of these layers, lower and upper.
+pub type Lead = fn(Kind, &Path, &Path) -> io::Result<()>;
+
+/// Enters the root of what the host wants mounted, if there is one; the other directories, and what kind of
+/// root was entered, which is some system's own and not what the kernel unpacked. What is not a directory of the user's
+/// is prepared by `lead` in a root that is made of a lower and an upper layer.
+pub fn enter(list: &[u8], lead: Lead) -> io::Result<(Vec<Mount>, Option<Kind>)> {
     let mounts = Mount::decode_all(list).map_err(io::Error::other)?;
     let (roots, others): (Vec<_>, Vec<_>) =
-        mounts.into_iter().partition(|mount| mount.kind != Kind::Directory);
-    let Some(root) = roots.first() else { return Ok((others, false)) };
+        mounts.into_iter().partition(|mount| mount.kind.is_root());
+    let Some(root) = roots.first() else { return Ok((others, None)) };
     fs::create_dir_all(WORK)?;
     match root.kind {
-        Kind::OverlaidRoot | Kind::OverlaidDisk => overlay(root)?,
+        Kind::OverlaidRoot | Kind::OverlaidDisk => {
+            let others = others.iter().map(|mount| mount.kind);
+            overlay(root, |lower, upper| {
+                others
+                    .filter(|kind| *kind != Kind::Directory)
+                    .try_for_each(|kind| lead(kind, lower, upper))
+            })?;
+        }
         Kind::DiskRoot => {
             let name = String::from_utf8_lossy(&root.source);
             disk::mount_disk(&name, root.is_read_only, Path::new(WORK))?;
@@ -46,10 +57,10 @@ pub fn enter(list: &[u8]) -> io::Result<(Vec<Mount>, bool)> {
     // What the kernel unpacked is of no more use, and takes memory. We ourselves run on.
     let _ = fs::remove_dir_all("/.bivouac/drivers");
     switch()?;
-    Ok((others, true))
+    Ok((others, Some(root.kind)))
 }
 
-fn overlay(root: &Mount) -> io::Result<()> {
+fn overlay(root: &Mount, prepare: impl FnOnce(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
     const BELOW: &str = "/.bivouac/below";
     const ABOVE: &str = "/.bivouac/above";
     for place in [BELOW, ABOVE] {
@@ -64,7 +75,9 @@ fn overlay(root: &Mount) -> io::Result<()> {
     for place in ["upper", "work"] {
         fs::create_dir_all(Path::new(ABOVE).join(place))?;
     }
-    copy_owner(BELOW, &format!("{ABOVE}/upper"))?;
+    let upper = Path::new(ABOVE).join("upper");
+    copy_owner(Path::new(BELOW), &upper)?;
+    prepare(Path::new(BELOW), &upper)?;
     let layers = c"lowerdir=/.bivouac/below,upperdir=/.bivouac/above/upper,\
                    workdir=/.bivouac/above/work,xino=off";
     lift(mount("overlay", WORK, "overlay", MountFlags::empty(), layers))?;
@@ -74,15 +87,16 @@ fn overlay(root: &Mount) -> io::Result<()> {
     Ok(())
 }
 
-/// The root directory is as it is below.
-fn copy_owner(from: &str, to: &str) -> io::Result<()> {
+/// A directory is as it is below.
+pub fn copy_owner(from: &Path, to: &Path) -> io::Result<()> {
     use std::os::unix::fs::chown;
     let metadata = fs::metadata(from)?;
     fs::set_permissions(to, metadata.permissions())?;
     chown(to, Some(metadata.uid()), Some(metadata.gid()))
 }
 
-fn mount_shared(what: &Mount, place: &Path) -> io::Result<()> {
+/// Mounts a directory of the host's.
+pub fn mount_shared(what: &Mount, place: &Path) -> io::Result<()> {
     let flags = if what.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     let source = std::ffi::OsStr::from_bytes(&what.source);
     mount(source, place, "virtiofs", flags, None).map_err(|errno| match errno {

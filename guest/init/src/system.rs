@@ -6,8 +6,9 @@ use std::io;
 use std::path::Path;
 
 use crate::root::lift;
-use crate::{devices, disk, root};
+use crate::{devices, disk, modules, root};
 use protocol::devices::{Devices, Kind};
+use protocol::mounts::Kind as MountKind;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal};
 use rustix::system::{RebootCommand, reboot};
@@ -45,7 +46,8 @@ const LINKS: &[(&str, &str)] = &[
 pub fn begin() -> Vec<String> {
     let drivers = ("drivers", load_drivers());
     let mounts = FIRST_MOUNTS.map(|(kind, place)| (place, mount_one(kind, place, c"", false)));
-    let all = [drivers].into_iter().chain(mounts);
+    let modules = ("modules", modules::begin());
+    let all = [drivers].into_iter().chain(mounts).chain([modules]);
     all.filter_map(|(what, result)| Some(format!("{what}: {}", result.err()?))).collect()
 }
 
@@ -87,17 +89,27 @@ fn prepare_files(list: &[u8], trouble: &mut Trouble) {
             remarks.push(format!("{what}: {error}"));
         }
     };
-    let (volumes, is_entered) = match root::enter(list) {
+    let (mounts, root) = match root::enter(list, modules::lead) {
         Ok(found) => found,
         Err(error) => {
             failures.push(format!("no root file system: {error}"));
             return;
         }
     };
+    let (volumes, modules): (Vec<_>, Vec<_>) =
+        mounts.into_iter().partition(|mount| mount.kind == MountKind::Directory);
     for (kind, place, options) in MOUNTS {
         // What the root's own system has there while it runs is not in this one.
-        let is_ours = is_entered && *place == "/run";
+        let is_ours = root.is_some() && *place == "/run";
         note(place, mount_one(kind, place, options, is_ours));
+    }
+    for what in &modules {
+        match modules::mount(what) {
+            Err(error) if what.kind == MountKind::OwnModules => {
+                failures.push(format!("no modules: {error}"));
+            }
+            result => note("modules", result),
+        }
     }
     failures.extend(root::mount_volumes(&volumes));
     for (target, link) in LINKS {
@@ -105,6 +117,8 @@ fn prepare_files(list: &[u8], trouble: &mut Trouble) {
             note(link, std::os::unix::fs::symlink(target, link));
         }
     }
+    // The user may have mounted some there.
+    note("modules", modules::prepare(root, !modules.is_empty()));
     if let Ok(name) = fs::read_to_string("/etc/hostname") {
         note("hostname", lift(rustix::system::sethostname(name.trim().as_bytes())));
     }

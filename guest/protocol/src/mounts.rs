@@ -1,6 +1,6 @@
 //! What the guest's init mounts, as the host tells it ([`crate::Frame::Mounts`]):
-//! for each mount four strings, each ended by a NUL: kind, source, place, options. None is optional: a guest that
-//! cannot mount one, or does not find it at its place in the end, runs no command.
+//! for each mount four strings, each ended by a NUL: kind, source, place, options. A guest that cannot mount one, or
+//! does not find it at its place in the end, runs no command; it can do without [`Kind::Modules`] only.
 
 /// Something to mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,15 +28,29 @@ pub enum Kind {
     DiskRoot,
     /// A virtio file system somewhere.
     Directory,
+    /// A virtio file system with modules of the kernel, below its release, unless the root has some.
+    Modules,
+    /// One with those that the kernel is to have, whatever the root has.
+    OwnModules,
 }
 
-const KINDS: [(&[u8], Kind); 5] = [
+const KINDS: [(&[u8], Kind); 7] = [
     (b"overlaid-root", Kind::OverlaidRoot),
     (b"overlaid-disk", Kind::OverlaidDisk),
     (b"root", Kind::Root),
     (b"disk-root", Kind::DiskRoot),
     (b"directory", Kind::Directory),
+    (b"modules", Kind::Modules),
+    (b"own-modules", Kind::OwnModules),
 ];
+
+impl Kind {
+    /// Whether it is the root.
+    #[must_use]
+    pub fn is_root(self) -> bool {
+        !matches!(self, Self::Directory | Self::Modules | Self::OwnModules)
+    }
+}
 
 /// The bytes are no list of mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

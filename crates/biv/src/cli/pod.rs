@@ -385,6 +385,10 @@ pub struct Migrate {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 
+    /// Network of the pod in a machine, as of `biv pod run` [default: user]
+    #[arg(long, value_name = "NETWORK")]
+    pub net: Option<String>,
+
     /// Name of the pod
     pub name: String,
 

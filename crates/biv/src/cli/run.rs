@@ -57,6 +57,12 @@ pub struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "root")]
     pub initrd: Option<PathBuf>,
 
+    /// Let the guest load the kernel modules in DIR: lib/modules/RELEASE as `make modules_install` makes it, or the
+    /// directory above. They are in the guest's /lib/modules, read-only [default: those of the kernel's package, for
+    /// a kernel of Debian's]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "xen")]
+    pub modules: Option<PathBuf>,
+
     /// Add STRING to the kernel's command line
     #[arg(long, value_name = "STRING", allow_hyphen_values = true)]
     pub append: Option<String>,
@@ -377,6 +383,7 @@ impl Run {
             boot: Boot {
                 kernel: self.kernel,
                 initrd: self.initrd,
+                modules: self.modules,
                 append: self.append,
                 cold: self.cold,
                 no_reboot: self.no_reboot,

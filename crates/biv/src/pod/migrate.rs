@@ -43,8 +43,6 @@ use crate::{life, print};
 
 /// What a sender begins with.
 const GREETING: &str = "BIVMOVE 2 ";
-/// What a machine is told, whose kernel has no network for pods.
-const RECEIVE_IN_MACHINE: [&str; 4] = ["receive", "--net", "none", "-"];
 /// The destination of a pod in a machine that is to be on the host.
 pub const HERE: &str = "here";
 
@@ -60,6 +58,9 @@ pub enum Error {
     /// The report has no place.
     #[error("--format json is for destinations that are not reached over standard output")]
     Report,
+    /// Only in a machine is it said here.
+    #[error("--net is for machine:DOMAIN; elsewhere `biv pod receive --net` says it")]
+    OtherNet,
     /// Neither a socket nor a host.
     #[error("{0:?} is no {1}")]
     Place(String, &'static str),
@@ -109,7 +110,7 @@ pub fn migrate(arguments: &Migrate) -> Result<(), Error> {
         no_report(arguments)?;
     }
     let entry = Registry::of_pods()?.find(&arguments.name)?;
-    let mut line = connect(&arguments.to)?;
+    let mut line = connect(&arguments.to, arguments.net.as_deref())?;
     let mut written = send(&mut line, &entry, arguments.compress)?;
     let is_written = Instant::now();
     if let Err(error) = hear_ready(&mut line).and_then(|()| Ok(line.say("GO")?)) {
@@ -179,10 +180,15 @@ fn hear_ready(line: &mut Line) -> Result<(), Error> {
     }
 }
 
-fn connect(to: &str) -> Result<Line, Error> {
+fn connect(to: &str, net: Option<&str>) -> Result<Line, Error> {
     let failed = |error| Error::Connect { place: to.to_owned(), error };
     if let Some(machine) = to.strip_prefix("machine:").filter(|machine| !machine.is_empty()) {
-        return Line::carried(machine::carrier(machine, &RECEIVE_IN_MACHINE)?).map_err(failed);
+        let net = net.into_iter().flat_map(|net| ["--net", net]);
+        let receive: Vec<_> = ["receive"].into_iter().chain(net).chain(["-"]).collect();
+        return Line::carried(machine::carrier(machine, &receive)?).map_err(failed);
+    }
+    if net.is_some() {
+        return Err(Error::OtherNet);
     }
     let no_place =
         || Error::Place(to.to_owned(), "destination: unix:PATH, ssh:HOST, machine:DOMAIN or -");

@@ -24,6 +24,9 @@ use serde::{Deserialize, Serialize};
 /// The drivers that mounting them takes, in the order in which they are loaded.
 const DRIVERS: &[&str] = &["fuse", "virtiofs"];
 
+/// What a guest mounts its modules by.
+const MODULES: &str = "modules";
+
 /// The one that an overlay takes.
 const OVERLAY: &str = "overlay";
 
@@ -32,13 +35,13 @@ pub const KIND: &str = "serve-files";
 
 /// How long the guest may believe what it knows of a directory that only the host changes, if anybody,
 /// in milliseconds.
-const ROOT_VALIDITY: u64 = 60_000;
+pub const ROOT_VALIDITY: u64 = 60_000;
 
 /// The same of one that both change.
 const SHARED_VALIDITY: u64 = 1000;
 
 /// The same of one that only the guest changes, if anybody.
-const EXCLUSIVE_VALIDITY: u64 = 24 * 3600 * 1000;
+pub const EXCLUSIVE_VALIDITY: u64 = 24 * 3600 * 1000;
 
 /// Where nobody's own files are.
 const OF_THE_KERNEL: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
@@ -76,6 +79,10 @@ pub struct Directories {
     pub working_directory: Option<PathBuf>,
     /// The root, if that is not one of them.
     pub image_disk: Option<ImageDisk>,
+    /// One of them has the kernel's modules.
+    pub modules: Option<PathBuf>,
+    /// The list of devices whose drivers are among them.
+    pub devices: Option<PathBuf>,
 }
 
 impl Directories {
@@ -150,12 +157,23 @@ impl Directories {
         }
     }
 
+    /// The guest's kernel can load the modules in a directory. All others are there already.
+    pub fn add_modules(&mut self, kind: Kind, path: PathBuf, share: Share) {
+        let (source, place) = (MODULES.into(), b"/lib/modules".to_vec());
+        self.mounts.push(Mount { kind, source, place, is_read_only: true });
+        // It comes first: one that a restored machine lacks is one of the user's.
+        self.shared.insert(0, SharedDirectory { tag: MODULES.to_owned(), share });
+        self.modules = Some(path);
+    }
+
     /// What the guest's kernel needs to mount them, in the order in which it is loaded.
     pub fn drivers(&self) -> Vec<&'static str> {
         let (has_shares, has_disk) = (!self.is_empty(), self.image_disk.is_some());
+        // Modules need none, and if another needs one, they have it.
+        let has_files = self.shared.iter().any(|directory| directory.tag != MODULES);
         let shares = DRIVERS.iter().filter(|_| has_shares);
         let disk = image_disk::DRIVERS.iter().filter(|_| has_disk);
-        let overlay = [&OVERLAY].into_iter().filter(|_| has_shares || has_disk);
+        let overlay = [&OVERLAY].into_iter().filter(|_| has_files || has_disk);
         shares.chain(disk).chain(overlay).copied().collect()
     }
 
@@ -249,6 +267,7 @@ impl Directories {
             is_exclusive: false,
             is_written_back: false,
             without_attributes: false,
+            may_be_another: false,
         })
     }
 
@@ -302,7 +321,7 @@ impl Directories {
 }
 
 /// Whether the kind of the directory's file system may be shown; `place` is where it was to be.
-fn check_kind(place: &Path, share: &Share) -> Result<(), Error> {
+pub fn check_kind(place: &Path, share: &Share) -> Result<(), Error> {
     let failed = |errno: rustix::io::Errno| Error::from(io::Error::from(errno));
     let kind = files::kinds::Kind::of(&share.directory).map_err(failed)?;
     match kind.may_be_shown(share.allows_unknown_kinds) {

@@ -66,10 +66,13 @@ pub enum Error {
     NoKernel(String),
     /// Directories for a machine in which nothing of ours could mount them.
     #[error(
-        "--volume needs Bivouac's init in the guest, which this machine does not run; give a \
-         command after --"
+        "{0} needs Bivouac's init in the guest, which this machine does not run; give a command \
+         after --"
     )]
-    PlainVolume,
+    Plain(&'static str),
+    /// Modules that the user named.
+    #[error(transparent)]
+    Modules(#[from] provision::modules::GivenError),
     /// A directory that a guest gets a copy of.
     #[error(
         "--root-rw needs a Debian kernel: with another kernel, the guest works on a copy of the \

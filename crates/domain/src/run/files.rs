@@ -32,6 +32,27 @@ pub fn is_elf(path: &Path) -> bool {
     read.is_ok() && magic == ELF_MAGIC
 }
 
+/// What a kernel calls itself, if its file says that: in the header of a bzImage (Linux,
+/// Documentation/arch/x86/boot.rst, `kernel_version`), or in its message of welcome.
+pub fn release(kernel: &[u8]) -> Option<String> {
+    const WELCOME: &[u8] = b"Linux version ";
+    const MAGIC: (usize, &[u8]) = (0x202, b"HdrS");
+    const VERSION: usize = 0x20e;
+    let is_bzimage = kernel.get(MAGIC.0..)?.starts_with(MAGIC.1);
+    let text = match is_bzimage {
+        true => {
+            let offset = kernel.get(VERSION..VERSION + 2)?;
+            kernel.get(usize::from(u16::from_le_bytes(offset.try_into().ok()?)) + 0x200..)?
+        }
+        false => {
+            let mut places = kernel.windows(WELCOME.len());
+            &kernel[places.position(|bytes| bytes == WELCOME)? + WELCOME.len()..]
+        }
+    };
+    let word = text.split(|byte| b" \0".contains(byte)).next()?;
+    std::str::from_utf8(word).ok().filter(|word| !word.is_empty()).map(str::to_owned)
+}
+
 /// Reads an initrd or a module for a machine with so many bytes of memory.
 pub fn read_module(path: &Path, memory: u64, command_line: String) -> Result<Module, Error> {
     let whom = "the machine's memory; give a larger --mem".to_owned();

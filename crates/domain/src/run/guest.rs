@@ -14,6 +14,7 @@ use super::directories::{Directories, Root};
 use super::error::Error;
 use super::host_resources::{HostResources, Likeness};
 use super::image_disk::{self, ImageDisk};
+use super::modules::{self, Modules};
 use super::order::{SHELL, is_on_terminal};
 use super::paravirtual::{self, is_paravirtual};
 use super::warm::{self, Key, Start};
@@ -51,6 +52,8 @@ pub struct Looks {
     pub sees_directory: bool,
     /// Its root is an image on a disk.
     pub image_disk: Option<[u8; 16]>,
+    /// Its kernel has modules, in this directory if that is known for sure.
+    pub modules: Option<Option<PathBuf>>,
 }
 
 /// Where a kernel comes from.
@@ -191,7 +194,12 @@ impl Guest {
         let user_space = UserSpace::choose(spec, &kernel);
         let root = Given::find(spec)?;
         match (user_space, &root) {
-            (UserSpace::Plain, _) if !spec.mounts.is_empty() => return Err(Error::PlainVolume),
+            (UserSpace::Plain, _) if !spec.mounts.is_empty() => {
+                return Err(Error::Plain("--volume"));
+            }
+            (UserSpace::Plain, _) if spec.boot.modules.is_some() => {
+                return Err(Error::Plain("--modules"));
+            }
             (UserSpace::Packed, Some(Given::Directory(root))) if root.writable => {
                 return Err(Error::PackedRoot);
             }
@@ -219,20 +227,32 @@ impl Guest {
             true => provision::Guest::renew(&needed),
             false => provision::Guest::provide(&needed),
         }?;
-        let drivers_of = |names: &[&'static str]| match &kernel {
-            Kernel::Given(..) => Vec::new(),
-            Kernel::Pulled(kernel) => kernel.drivers(names),
-            Kernel::Default => guest.drivers(names),
+        let (of_package, release) = match &kernel {
+            Kernel::Given(_, contents) => (None, files::release(contents)),
+            Kernel::Pulled(kernel) => (kernel.modules(), Some(kernel.release.clone())),
+            Kernel::Default => (guest.modules(), guest.release()),
+        };
+        let own = modules::given(spec, release.as_deref())?;
+        let drivers_of = |names: &[&'static str]| match (&kernel, &own) {
+            (Kernel::Given(..), None) => Ok(Vec::new()),
+            (Kernel::Given(..), Some(own)) => own.drivers(names),
+            (Kernel::Pulled(kernel), _) => Ok(owned(kernel.drivers(names))),
+            (Kernel::Default, _) => Ok(owned(guest.drivers(names))),
         };
         if let (UserSpace::Shared, Some(Given::Image(image, _))) = (user_space, &root) {
-            let is_known = !drivers_of(&[image_disk::FILE_SYSTEM]).is_empty();
+            let is_known = !drivers_of(&[image_disk::FILE_SYSTEM])?.is_empty();
             ImageDisk::choose(image, is_known)
                 .into_iter()
                 .for_each(|disk| directories.set_image_disk(disk));
         }
+        let has_modules = user_space != UserSpace::Plain && !is_paravirtual(spec);
+        let of_package = of_package.filter(|_| has_modules).zip(release.as_deref());
+        if let Some(modules) = Modules::choose(own.as_ref(), of_package)? {
+            modules.show(&mut directories);
+        }
         let drivers = match user_space {
             UserSpace::Plain => Vec::new(),
-            _ => drivers_of(&drivers(spec, &directories)),
+            _ => drivers_of(&drivers(spec, &directories))?,
         };
         let (kernel_path, given) = match kernel {
             Kernel::Given(path, contents) => (path, Some(contents)),
@@ -258,7 +278,8 @@ impl Guest {
                     None => files::read_kernel(&kernel_path)?,
                 };
                 if !drivers.is_empty() {
-                    modules.push(module(initramfs::only_drivers(&drivers)?));
+                    let devices = directories.devices.as_deref();
+                    modules.push(module(initramfs::only_drivers(&drivers, devices)?));
                 }
                 (kernel, modules)
             }
@@ -284,7 +305,7 @@ impl Guest {
         conversation: Option<Conversation>,
         looks: Looks,
     ) -> Result<Self, Error> {
-        let Looks { sees_directory, image_disk } = looks;
+        let Looks { sees_directory, image_disk, modules } = looks;
         let root = Given::find(spec)?;
         let is_plain = conversation.is_none();
         let place = match &root {
@@ -306,6 +327,9 @@ impl Guest {
                 return Err(disk::other_image("/").into());
             };
             directories.set_image_disk(ImageDisk::same(image, Identity(identity))?);
+        }
+        if let Some(path) = modules {
+            Modules::again(path)?.show(&mut directories);
         }
         let start = Start::GoOn(Box::new(snapshot), conversation);
         let kernel_path = spec.boot.kernel.clone().unwrap_or_default();
@@ -401,12 +425,17 @@ fn techniques(spec: &Spec) -> Result<vmm::Techniques, Error> {
     Ok(techniques.map_err(|unknown| Error::Contradiction(unknown.to_string()))?.unwrap_or_default())
 }
 
+/// Drivers with names of their own.
+fn owned(drivers: Vec<(&str, PathBuf)>) -> Vec<(String, PathBuf)> {
+    drivers.into_iter().map(|(name, path)| (name.to_owned(), path)).collect()
+}
+
 /// What tells machines of such a kind from others, of which each starts with this kernel, these drivers and that
 /// many directories.
 fn key(
     kind: &Spec,
     kernel: &Path,
-    drivers: &[(&str, PathBuf)],
+    drivers: &[(String, PathBuf)],
     directories: &Directories,
 ) -> std::io::Result<Key> {
     let mut key = Key::default();
@@ -415,6 +444,9 @@ fn key(
     drivers.iter().try_for_each(|(_, path)| key.add_file(path))?;
     key.add(kind.to_json());
     key.add(directories.count().to_le_bytes());
+    // Its init has made these before the snapshot.
+    let devices = directories.devices.as_deref().filter(|list| list.is_file());
+    devices.map_or(Ok(()), |list| key.add_file(list))?;
     // What its kernel has read of it is in the snapshot.
     key.add(directories.image_disk.as_ref().map(ImageDisk::serial).unwrap_or_default());
     Ok(key)
@@ -513,5 +545,6 @@ fn recorded(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
     let applied = host_resources.absolute()?.apply(&mut kept);
     applied.map_err(io::Error::other)?;
     let image_disk = guest.directories.image_disk.as_ref().map(|disk| disk.identity().0);
-    Ok(Origin { spec: kept, command: guest.shown_command(spec), image_disk })
+    let modules = guest.directories.modules.clone();
+    Ok(Origin { spec: kept, command: guest.shown_command(spec), image_disk, modules })
 }

@@ -23,6 +23,7 @@ pub mod host_resources;
 pub mod image_disk;
 pub mod launch;
 mod machine;
+mod modules;
 mod order;
 mod paravirtual;
 mod plugged;

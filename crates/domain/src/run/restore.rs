@@ -78,7 +78,12 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
     host_resources.apply(&mut spec).map_err(Error::Contradiction)?;
     enter_directory(&spec)?;
     let network = network::start(&spec, &guest::net(&spec))?;
-    let looks = Looks { sees_directory: spec.directory.is_some(), image_disk: origin.image_disk };
+    let looks = Looks {
+        sees_directory: spec.directory.is_some(),
+        image_disk: origin.image_disk,
+        // A machine can do without, and a stranger's word opens no directory.
+        modules: note.has_modules.then(|| origin.modules.filter(|_| label.is_ours)),
+    };
     let mut guest = Guest::restored(&spec, snapshot, note.conversation, looks)?;
     guest.known_command = Some(origin.command);
     run_domain(guest, network, &spec, child)

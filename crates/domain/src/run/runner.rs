@@ -78,6 +78,7 @@ fn run_guest(
     let needs = devices::needs(&guest.directories, spec);
     let keeps_writes =
         guest.directories.are_written_back() || spec.disks().any(spec::Disk::keeps_writes);
+    let has_modules = guest.directories.modules.is_some();
     let start = std::mem::take(&mut guest.start);
     let mut configuration = guest.configuration(spec)?;
     let (warm, conversation) = match start {
@@ -103,7 +104,7 @@ fn run_guest(
     if let Some(network) = network {
         network.connect(&mut configuration, domain)?;
     }
-    let snapshots = Snapshots::new(guest::can_be_restored(spec));
+    let snapshots = Snapshots::new(guest::can_be_restored(spec), has_modules);
     // Everything is open.
     host::inherited::close_marked();
     let run = Prepared {

@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::data::{flags_of, is_for_writing, open_as};
-use super::inodes::{Inode, Inodes, Key, Known};
+use super::inodes::{Inode, Key, Known};
 use super::request::is_component;
 use super::share::Share;
 
@@ -139,7 +139,7 @@ pub fn restore(share: &Share, bytes: &[u8]) -> Result<(), Unfit> {
         return Ok(());
     }
     let inodes = &share.inodes;
-    let files = restore_files(inodes, &saved)?;
+    let files = restore_files(share, &saved)?;
     let is_known = |(file, saved): &(&Arc<Inode>, &SavedFile)| {
         saved.number.is_some().then(|| Arc::clone(file))
     };
@@ -169,9 +169,12 @@ fn reopen(share: &Share, file: &Arc<Inode>, flags: u32) -> Result<OwnedFd, Errno
     open_as(share, file, flags)
 }
 
-fn restore_files(inodes: &Inodes, saved: &Saved) -> Result<Vec<Arc<Inode>>, Unfit> {
+fn restore_files(share: &Share, saved: &Saved) -> Result<Vec<Arc<Inode>>, Unfit> {
+    let inodes = &share.inodes;
     let (root, here) = (saved.files.first().ok_or(Unfit)?.key, inodes.root().key());
-    if !root.is_same_but_for_mount(&here) || saved.files.len() > inodes.most_files() {
+    // In another directory there is none of the files, and each is stale.
+    let is_fit = share.may_be_another || root.is_same_but_for_mount(&here);
+    if !is_fit || saved.files.len() > inodes.most_files() {
         return Err(Unfit);
     }
     let mut files = vec![Arc::clone(inodes.root())];

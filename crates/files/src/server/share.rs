@@ -43,6 +43,8 @@ pub struct Share {
     pub is_written_back: bool,
     /// The guest sees extended attributes.
     pub has_attributes: bool,
+    /// A guest that goes on may find another directory.
+    pub may_be_another: bool,
     /// Seconds and nanoseconds for which names and attributes may be believed.
     pub validity: (u64, u32),
     /// It has had no request, and no saved state.
@@ -146,6 +148,7 @@ impl Share {
             is_exclusive: record.flags & flags::EXCLUSIVE != 0,
             is_written_back: record.flags & flags::WRITTEN_BACK != 0,
             has_attributes: record.flags & flags::WITHOUT_ATTRIBUTES == 0,
+            may_be_another: record.flags & flags::MAY_BE_ANOTHER != 0,
             validity: (record.validity / 1000, (record.validity % 1000) as u32 * 1_000_000),
             is_untouched: AtomicBool::new(true),
             memory,

@@ -3,8 +3,11 @@
 //! Our init is at [`INIT`] in all of them, a place that no distribution uses, so that a directory
 //! that has an init of its own keeps it.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use crate::modules::Packing;
 
 use self::cpio::{Archive, Metadata, mode};
 use self::tree::Owners;
@@ -20,6 +23,9 @@ pub const INIT: &str = "/.bivouac/init";
 
 /// Where it finds modules to load.
 const DRIVERS: &str = "/.bivouac/drivers";
+
+/// Where it finds a list of devices whose drivers can be loaded.
+const DEVICES: &str = "/.bivouac/devices";
 
 /// Directories of the default guest, with their permissions.
 const DIRECTORIES: &[(&str, u32)] = &[
@@ -127,14 +133,23 @@ pub fn only_init() -> Result<Vec<u8>, Error> {
     add_init(Archive::new(Vec::new()))
 }
 
-/// Drivers, by name, for our init to load in this order, to go after an archive that has it.
-pub fn only_drivers(drivers: &[(&str, PathBuf)]) -> Result<Vec<u8>, Error> {
+/// Drivers, by name, packed as modules are or not at all, for our init to load in this order, to go after an archive
+/// that has it; and the list of `devices` whose drivers can be loaded later, if there is one (`modules.devname`).
+pub fn only_drivers(
+    drivers: &[(impl AsRef<str>, PathBuf)],
+    devices: Option<&Path>,
+) -> Result<Vec<u8>, Error> {
     let mut archive = Archive::new(Vec::new());
+    if let Some(list) = devices.and_then(|path| std::fs::read(path).ok()) {
+        let place = DEVICES.trim_start_matches('/');
+        archive.add(place.as_bytes(), Metadata::new(mode::FILE | 0o644), &list)?;
+    }
     let directory = DRIVERS.trim_start_matches('/');
     archive.add(directory.as_bytes(), Metadata::new(mode::DIRECTORY | 0o755), &[])?;
     for (number, (name, path)) in drivers.iter().enumerate() {
-        let place = format!("{directory}/{number:02}-{name}.ko");
-        archive.add(place.as_bytes(), Metadata::new(mode::FILE | 0o644), &read(path)?)?;
+        let place = format!("{directory}/{number:02}-{}.ko", name.as_ref());
+        let module = unpacked(path).map_err(|error| Error::Read { path: path.clone(), error })?;
+        archive.add(place.as_bytes(), Metadata::new(mode::FILE | 0o644), &module)?;
     }
     Ok(archive.finish()?)
 }
@@ -161,6 +176,13 @@ impl Write for Bounded {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A module, whose file's name tells how it is packed.
+fn unpacked(path: &Path) -> io::Result<Vec<u8>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let packing = Packing::of(&name).map_or(Packing::None, |(_, packing)| packing);
+    packing.unpack(File::open(path)?)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {

@@ -103,6 +103,27 @@ fn names_in_a_state_are_names() {
 }
 
 #[test]
+fn what_was_known_of_another_directory_is_stale() {
+    let place = Place::new();
+    let mut kernel = unstarted(&place.at(""), true);
+    kernel.share.may_be_another = true;
+    let (other, secret) = (file(ROOT, &place.0, None), place.0.join("secret"));
+    let forged = state(vec![
+        other,
+        file(2, &secret, Some((0, b"secret"))),
+        file(3, &secret, Some((0, b"file"))),
+    ]);
+    restore(&kernel.share, &bytes(&forged)).unwrap();
+    for number in [2, 3] {
+        assert_eq!(kernel.open(number, OFlags::RDONLY).unwrap_err(), Errno::STALE, "{number}");
+    }
+    // What is there is found.
+    let found = kernel.look_up(ROOT, b"file").unwrap().nodeid;
+    assert!(kernel.open(found, OFlags::RDONLY).is_ok());
+    assert_eq!(kernel.look_up(ROOT, b"secret").unwrap_err(), Errno::NOENT);
+}
+
+#[test]
 fn a_share_to_be_read_is_only_read_whatever_was_open() {
     let place = Place::new();
     let kernel = unstarted(&place.at(""), false);
