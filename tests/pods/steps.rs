@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use whole_machine::PATIENCE_SECONDS;
-use whole_machine::processes::adopt_orphans;
+use whole_machine::processes::{adopt_orphans, descendants};
 use whole_machine::text;
 use whole_machine::waiting::wait_for;
 
@@ -91,11 +91,13 @@ fn pods_that_start(place: &Place) {
         at_each_step(&verb.join(" "), KILLS, |step| {
             let mut command = at_step(step, &place.command(verb));
             let output = command.output().expect("the probe can be started");
-            let starts = || place.state("web").as_deref() == Some("starting");
-            wait_for("it is decided whether it is there", || !starts());
-            if place.state("web").is_some() {
-                place.says(&["rm", "--force", "web"]);
-            }
+            // Its keeper may not have its name yet.
+            wait_for("nobody is there", || {
+                if place.state("web").is_some_and(|state| state != "starting") {
+                    place.says(&["rm", "--force", "web"]);
+                }
+                descendants().is_empty() && place.state("web").is_none()
+            });
             check_nothing_is_left(place, &format!("{verb:?} at step {step}: {output:?}"));
             steps(&output.stderr)
         });
@@ -124,8 +126,12 @@ fn images_that_are_written(place: &Place) {
         // The keeper may be at it yet.
         wait_for("it goes on", || place.state("web").as_deref() == Some("running"));
         place.wait_for_more("web");
-        // What it had not finished is left beside the image's name: it cannot remove it.
+        // It is whole, or not there, and has no other name.
         let _ = fs::remove_file(place.path.join("unfinished.pod"));
+        let names = fs::read_dir(&place.path).expect("ours").flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let left: Vec<_> = names.filter(|name| name.contains("unfinished")).collect();
+        assert_eq!(left, Vec::<String>::new(), "at step {step}");
         steps(&output.stderr)
     });
     place.says(&["rm", "--force", "web"]);
