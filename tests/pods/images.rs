@@ -104,6 +104,27 @@ fn a_pod_goes_on_from_its_image() {
     assert_eq!(place.state("twin").as_deref(), Some("ended (143)"));
 }
 
+/// What a command has written before its pod ends is read, and it goes on with the next.
+#[test]
+fn what_was_written_before_is_read() {
+    let Some(place) = Place::new() else { return };
+    let image = place.path.join("image.pod").display().to_string();
+    // Some thousands in each round, which the log keeps.
+    let counts = "n=0; while :; do n=$((n + 1)); echo $n; [ $((n % 20)) = 0 ] && sleep 0.005; done";
+    place.detach("web", counts);
+    let mut expected = 1;
+    for _ in 0..6 {
+        place.wait_for_more("web");
+        place.says(&["checkpoint", "--force", "--stop", "-o", &image, "web"]);
+        place.says(&["wait", "web"]);
+        let counts = place.counts("web");
+        assert_eq!(counts.first(), Some(&expected), "up to {:?}", counts.last());
+        expected += counts.len() as u64;
+        place.says(&["rm", "web"]);
+        place.says(&["restart", "-d", "--name", "web", &image]);
+    }
+}
+
 #[test]
 fn streams_lead_to_whoever_restarts() {
     let Some(place) = Place::new() else { return };

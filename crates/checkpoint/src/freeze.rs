@@ -225,8 +225,14 @@ impl Frozen {
                 }
                 // It was born traced, by us.
                 Err(_) if is_ours(pid, thread) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
-                Err(_) if Stat::read(pid, "stat").is_ok_and(|stat| stat.has_ended()) => continue,
+                // It has just ended: the next walk finds what is left of it.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::ESRCH)
+                        || Stat::read(pid, "stat").is_ok_and(|stat| stat.has_ended()) =>
+                {
+                    is_new = true;
+                    continue;
+                }
                 Err(source) => {
                     return Err(Error::Io { what: format!("attach to task {thread}"), source });
                 }

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 use api::pod::{Checkpointed, Round};
 use checkpoint::{Compression, Frozen, ImageName, Tracker, Writer, freeze_children};
 
+use protocol::Streams;
+
 use crate::image::{self, Dumped, Write, told, words};
 use crate::limits::{COPY_MIN_BYTES, MAX_ROUNDS, REST_MAX_BYTES, SETTLING, UNSETTLED};
 use crate::names::Traced;
@@ -80,6 +82,11 @@ impl Copying {
             tracker.hand_down(&mut writer);
         }
         Ok(Self { write, writer, tracker, rounds: Vec::new(), unsettled: 0 })
+    }
+
+    /// The streams of the pod's first command.
+    pub fn streams(&self) -> Streams {
+        self.write.streams
     }
 
     /// Whether the pod is to stay frozen when the image is written.

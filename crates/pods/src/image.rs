@@ -10,6 +10,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
 
 use api::pod::{Checkpoint, Member, Record};
 use checkpoint::pod::{Joined, Pod};
@@ -17,7 +18,9 @@ use checkpoint::{Error, Frozen, Given, Image, Restarted, Slots, Tracker, Writer}
 use host::processes::identity::descriptor_of;
 use protocol::Streams;
 use rustix::fs::{Mode, OFlags, fcntl_getfl};
+use rustix::io::ioctl_fionread;
 
+use crate::limits::{DRAIN_PATIENCE, LOOK};
 use crate::names::{Helper, Init, Traced, clocks};
 
 /// The names of the slots that are a command's standard streams.
@@ -129,6 +132,24 @@ pub(crate) fn restart(pod: &Traced, image: &Image, streams: &Streams) -> Result<
 fn joined(member: Member) -> Joined {
     let Member { network, address, lease, .. } = member;
     Joined { network: network.to_string(), address, lease }
+}
+
+/// Waits until init has taken what a frozen pod's first command has written to its streams: that is in no image.
+pub(crate) fn drain(pod: &Traced, streams: &Streams) -> Result<(), String> {
+    let init = pod.init().map_err(words)?;
+    let outputs = &streams.pipes[1..];
+    let ends =
+        pipes(&init).map_err(words)?.into_iter().filter(|(_, inode)| outputs.contains(inode));
+    let mut ends: Vec<_> =
+        ends.filter_map(|(number, _)| descriptor_of(&init.process, number).ok()).collect();
+    ends.extend(streams.terminal.and_then(|terminal| master(&init, terminal).ok()));
+    let deadline = Instant::now() + DRAIN_PATIENCE;
+    let is_full = |end: &OwnedFd| ioctl_fionread(end).is_ok_and(|bytes| bytes > 0);
+    // Who reads may be slow, or not be there: then it is lost.
+    while Instant::now() < deadline && ends.iter().any(is_full) {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 /// An error for people.

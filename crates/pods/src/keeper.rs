@@ -276,6 +276,7 @@ impl Kept {
             trouble: Arc::clone(&trouble),
             is_restarting: false,
             asked: None,
+            answering: None,
             record: self.record(),
             messages: self.messages.as_ref().map(File::try_clone).transpose()?,
             owner: rustix::process::geteuid(),

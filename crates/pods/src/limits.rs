@@ -36,6 +36,9 @@ pub const SETTLING: [u64; 4] = [1, 1, 2, 4];
 /// The same while its link is not locked, each time that this was not enough.
 pub const UNSETTLED: [u64; 12] = [1, 2, 3, 5, 8, 8, 13, 13, 13, 21, 21, 21];
 
+/// How long what a pod's command has written before it was frozen for good may be on its way to whoever reads it.
+pub const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
+
 /// How often memory is copied while a pod runs.
 pub const MAX_ROUNDS: usize = 8;
 

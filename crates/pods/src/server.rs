@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::time::Instant;
 
 use api::http::Response;
 use api::pod::{self, Answer, Inspection, Record, State, Task};
@@ -16,7 +17,7 @@ use rustix::process::Uid;
 use session::{Line, Trouble};
 
 use crate::image::Write;
-use crate::limits::TASK_PATIENCE;
+use crate::limits::{DRAIN_PATIENCE, TASK_PATIENCE};
 use crate::names::Handle;
 use crate::network::Link;
 use crate::reader::Opened;
@@ -47,12 +48,25 @@ pub struct Server {
     pub is_restarting: bool,
     /// Who has asked for what the tracer does, and whether the pod was frozen then.
     pub asked: Option<(u64, bool)>,
+    /// What is to be answered when all that the pod's command has written was heard.
+    pub answering: Option<Answering>,
     /// What the pod is.
     pub record: Record,
     /// What `biv` has said about it.
     pub messages: Option<File>,
     /// Whose it is.
     pub owner: Uid,
+}
+
+/// What came of a task, for whoever has asked for it.
+#[derive(Debug)]
+pub struct Answering {
+    client: u64,
+    /// Whether the pod was frozen then.
+    was_frozen: bool,
+    outcome: Result<Done, String>,
+    /// When it is said at the latest.
+    deadline: Instant,
 }
 
 /// Where something may have happened.
@@ -84,6 +98,7 @@ impl Server {
             if ready.contains(&Source::Tracer) {
                 self.hear_tracer(&mut connections);
             }
+            self.tell_in_time(&mut connections);
             self.restart();
             if ready.contains(&Source::Guard) && self.guard.take().is_some() {
                 self.first.kill();
@@ -133,7 +148,8 @@ impl Server {
             poller.register(Source::Guard, guard.as_fd(), PollFlags::IN);
         }
         poller.register(Source::Tracer, self.tracer.completion(), PollFlags::IN);
-        poller.wait(connections.deadline()).ok()?;
+        let deadline = self.answering.as_ref().map(|answer| answer.deadline);
+        poller.wait(deadline.into_iter().chain(connections.deadline()).min()).ok()?;
         Some(poller.ready().map(|(source, _)| source).collect())
     }
 
@@ -228,6 +244,29 @@ impl Server {
             _ => {}
         }
         let Some((client, was_frozen)) = self.asked.take() else { return };
+        let answer = Answering { client, was_frozen, outcome, deadline: Instant::now() };
+        match &answer.outcome {
+            // Whoever hears this may end the pod: what its command has said before is heard first.
+            Ok(Done::Written(_)) if self.tracer.is_frozen() => {
+                self.hub.ask_for_all();
+                let deadline = Instant::now() + DRAIN_PATIENCE;
+                self.answering = Some(Answering { deadline, ..answer });
+            }
+            _ => self.tell(connections, answer),
+        }
+    }
+
+    /// Says what came of a task as soon as that may be said.
+    fn tell_in_time(&mut self, connections: &mut Connections) {
+        let may_be_told =
+            |answer: &mut Answering| self.hub.has_heard_all() || Instant::now() >= answer.deadline;
+        if let Some(answer) = self.answering.take_if(may_be_told) {
+            self.tell(connections, answer);
+        }
+    }
+
+    fn tell(&mut self, connections: &mut Connections, answer: Answering) {
+        let Answering { client, was_frozen, outcome, .. } = answer;
         let stays_frozen = matches!(outcome, Ok(Done::Written(_))) && self.tracer.is_frozen();
         let response = match outcome {
             Ok(Done::Written(written)) => Response::json(200, &written),

@@ -242,6 +242,9 @@ impl Tracing {
             self.frozen = Some(frozen);
         }
         let stays_frozen = was_frozen || copying.stays_frozen();
+        if stays_frozen {
+            image::drain(&self.pod, &copying.streams())?;
+        }
         let result = self.finish(copying, stays_frozen);
         if result.is_err() && !was_frozen {
             self.frozen = None;

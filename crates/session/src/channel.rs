@@ -252,6 +252,14 @@ impl Channel {
         self.acknowledge(bytes);
         Ok(())
     }
+
+    /// Does what is to be done when the command has started, once.
+    fn note_start(&mut self, outputs: &mut Outputs) -> Result<(), Error> {
+        match self.on_start.take_if(|_| self.has_started) {
+            Some(OnStart(act)) => Ok(act(outputs)?),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Link for Channel {
@@ -266,11 +274,7 @@ impl Link for Channel {
     }
 
     fn exchange(&mut self, outputs: &mut Outputs) -> Result<bool, Error> {
-        if self.has_started
-            && let Some(OnStart(act)) = self.on_start.take()
-        {
-            act(outputs)?;
-        }
+        self.note_start(outputs)?;
         let mut buffer = [0; READ_BYTES];
         let received = self.line.receive(&mut buffer)?;
         if received == Some(0)
@@ -285,6 +289,8 @@ impl Link for Channel {
             // What the guest has read of its line is of interest where several share it.
             if session != LINE || !matches!(frame, Frame::Credit(_)) {
                 self.hear(frame, outputs)?;
+                // What the command has said since is for where its output goes now.
+                self.note_start(outputs)?;
             }
         }
         // A guest that sent more than its window is not following the protocol.

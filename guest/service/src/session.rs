@@ -96,7 +96,9 @@ impl Session {
         if let Some(stdin) = self.stdin.as_ref().filter(|_| !self.pending.is_empty()) {
             watched.push((Stream::Stdin, stdin, PollFlags::OUT));
         }
-        if self.end.is_none() && self.window.payload_room(0) > 0 && !line.is_full() {
+        // One that is to be adopted has said nothing yet that anybody listens to.
+        let may_speak = self.end.is_none() && self.waiting.is_empty();
+        if may_speak && self.window.payload_room(0) > 0 && !line.is_full() {
             let outputs = [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)];
             let resting = self.resting().map(|(stream, _)| stream);
             let outputs = outputs.into_iter().filter(|(stream, _)| Some(*stream) != resting);

@@ -129,6 +129,19 @@ impl Hub {
         }
     }
 
+    /// Have init say when it has read this, and so has passed on what its commands had written before it did.
+    pub fn ask_for_all(&mut self) {
+        if self.is_greeted && !self.is_silent {
+            self.synchronize();
+        }
+    }
+
+    /// Whether it has said so each time, or cannot.
+    #[must_use]
+    pub fn has_heard_all(&self) -> bool {
+        !self.is_up() || self.unread == 0
+    }
+
     /// Whether the guest's init is up and has read all that was said.
     #[must_use]
     pub fn is_silent(&self) -> bool {
