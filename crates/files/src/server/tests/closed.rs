@@ -78,7 +78,7 @@ fn directories_that_may_not_be_read_are_empty() {
                 Errno::ACCESS
             );
         }
-        for name in ["listed", "searched", "neither"] {
+        for name in ["listed", "searched", "neither", "both"] {
             fs::set_permissions(place.at(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
     }
