@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
 
 /// The longest file of variables that is read, in bytes.
@@ -15,7 +16,8 @@ const FILE_MAX_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone, Default, Args)]
 pub struct Environment {
     /// Set an environment variable; NAME alone passes on the host's, if there is one
-    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
+    #[arg(short, long, value_name = "NAME[=VALUE]", 
+        value_parser = OsStringValueParser::new().try_map(parse_variable))]
     pub env: Vec<OsString>,
 
     /// Set the environment variables that FILE lists: a line for each, NAME=VALUE or NAME as with --env; empty lines
@@ -59,8 +61,8 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-fn parse_variable(text: &str) -> Result<OsString, String> {
-    check_variable(text.as_bytes()).map(|()| text.into())
+fn parse_variable(text: OsString) -> Result<OsString, String> {
+    check_variable(text.as_bytes()).map(|()| text)
 }
 
 /// Whether this names a variable.
@@ -110,7 +112,9 @@ mod tests {
         for (text, is_good) in
             [("A", true), ("A=", true), ("A==", true), ("=A", false), ("", false)]
         {
-            assert_eq!(parse_variable(text).is_ok(), is_good, "{text:?}");
+            assert_eq!(parse_variable(text.into()).is_ok(), is_good, "{text:?}");
         }
+        let bytes = OsString::from_vec(b"A=\xff".to_vec());
+        assert_eq!(parse_variable(bytes.clone()), Ok(bytes));
     }
 }
