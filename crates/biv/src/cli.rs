@@ -24,7 +24,6 @@ pub mod xen;
 use self::domains as life;
 pub use self::environment::Environment;
 pub use self::format::Format;
-pub use self::ports::Ports;
 pub use self::restore::Restore;
 pub use self::run::{Run, UserExec};
 pub use self::watch::Options;

@@ -52,7 +52,7 @@ pub struct Frozen {
     pub(crate) ended: BTreeSet<u32>,
     /// Processes that job control has stopped, and the signal.
     pub(crate) stopped: BTreeMap<u32, u32>,
-    /// Children that were born attached, by whom they were born to; they are in `processes` when they have been found.
+    /// Children and threads that were born attached; they are in `processes`, too, when they have been found.
     born: BTreeSet<u32>,
     /// TCP connections that do not go on meanwhile.
     pub(crate) repaired: Repaired,
@@ -391,21 +391,19 @@ fn release(thread: u32, deadline: Instant) {
     while let Ok(Some(stop)) = wait(thread, deadline) {
         let signal = match stop {
             Stop::Ended(_) => return,
+            Stop::Told(_) => break,
             Stop::Forked | Stop::Vforked => {
                 child_of(thread).into_iter().for_each(let_go);
-                0
+                break;
             }
             Stop::Signal(signal) => signal,
-            Stop::Told(_) | Stop::Event(_) | Stop::Call => 0,
+            Stop::Event(_) | Stop::Call => 0,
         };
-        let done = match stop {
-            Stop::Told(_) | Stop::Forked | Stop::Vforked => trace::detach(thread),
-            _ => trace::resume_to_stop(thread, signal),
-        };
-        if done.is_err() || !matches!(stop, Stop::Signal(_) | Stop::Event(_) | Stop::Call) {
+        if trace::resume_to_stop(thread, signal).is_err() {
             return;
         }
     }
+    let _ = trace::detach(thread);
 }
 
 /// How often a task is looked at that waits for its child.

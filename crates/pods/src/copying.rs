@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use api::pod::{Checkpointed, Round};
 use checkpoint::{Compression, Frozen, ImageName, Tracker, Writer, freeze_children};
-
 use protocol::Streams;
 
 use crate::image::{self, Dumped, Write, told, words};
@@ -136,17 +135,16 @@ impl Copying {
         Ok((frozen, is_settled))
     }
 
-    /// Whether a pod that did not settle is to run on with its link, and be frozen then by
-    /// [`freeze_again`](Self::freeze_again). If not, it is found out whether it matters.
-    pub fn try_again(&mut self) -> bool {
+    /// For how long a pod that did not settle is to run on with its link, and be frozen again then. If it is not, it is
+    /// found out whether it matters.
+    pub fn try_again(&mut self) -> Option<Duration> {
+        let pause = UNSETTLED.get(self.unsettled)?;
         self.unsettled += 1;
-        self.unsettled <= UNSETTLED.len()
+        Some(Duration::from_millis(*pause))
     }
 
-    /// See [`try_again`](Self::try_again).
+    /// Freeze a pod that has run on.
     pub fn freeze_again(&self, pod: &Traced) -> Result<Frozen, String> {
-        let pause = UNSETTLED.get(self.unsettled.saturating_sub(1)).copied().unwrap_or(0);
-        std::thread::sleep(Duration::from_millis(pause));
         freeze(pod, &self.tracker.watched())
     }
 

@@ -65,7 +65,7 @@ pub struct Answering {
     /// Whether the pod was frozen then.
     was_frozen: bool,
     outcome: Result<Done, String>,
-    /// When it is said at the latest.
+    /// When it is said at the latest, if it has to wait.
     deadline: Instant,
 }
 
@@ -240,17 +240,17 @@ impl Server {
                 self.set_link(Link::lock);
                 return self.tracer.ask(Ask::Write);
             }
-            Ok(Done::Unsettled) => return self.tracer.ask(Ask::FreezeAgain),
+            Ok(Done::Unsettled(pause)) => return self.tracer.ask(Ask::FreezeAgain(pause)),
             _ => {}
         }
         let Some((client, was_frozen)) = self.asked.take() else { return };
-        let answer = Answering { client, was_frozen, outcome, deadline: Instant::now() };
+        let deadline = Instant::now() + DRAIN_PATIENCE;
+        let answer = Answering { client, was_frozen, outcome, deadline };
         match &answer.outcome {
             // Whoever hears this may end the pod: what its command has said before is heard first.
             Ok(Done::Written(_)) if self.tracer.is_frozen() => {
                 self.hub.ask_for_all();
-                let deadline = Instant::now() + DRAIN_PATIENCE;
-                self.answering = Some(Answering { deadline, ..answer });
+                self.answering = Some(answer);
             }
             _ => self.tell(connections, answer),
         }

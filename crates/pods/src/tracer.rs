@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
 
 use api::pod::Checkpointed;
 use checkpoint::{Frozen, Restarted};
@@ -32,8 +33,8 @@ pub enum Ask {
     Copy(Box<Write>),
     /// Write the rest of the image that was begun.
     Write,
-    /// Freeze the pod again to write that image, after a while.
-    FreezeAgain,
+    /// Freeze the pod again to write that image, when it has run for so long.
+    FreezeAgain(Duration),
     /// Make the processes of an image.
     Restart(Box<Restart>),
     /// Have nothing to do with any process any more.
@@ -63,7 +64,7 @@ pub enum Done {
     /// All have stopped, and much of their memory is copied.
     Copied,
     /// They run again: the pod could not be written down in this moment, but may be in another one.
-    Unsettled,
+    Unsettled(Duration),
     /// The image is written.
     Written(Checkpointed),
     /// They are there.
@@ -195,7 +196,7 @@ impl Tracing {
             }
             Ask::Copy(write) => self.copy(*write).map(|()| Done::Copied),
             Ask::Write => self.write(),
-            Ask::FreezeAgain => self.freeze_again().map(|()| Done::Copied),
+            Ask::FreezeAgain(pause) => self.freeze_again(pause).map(|()| Done::Copied),
             Ask::Restart(restart) => {
                 let restarted = image::restart(&self.pod, &restart.image, &restart.streams)?;
                 match restart.stays_frozen {
@@ -234,10 +235,10 @@ impl Tracing {
         let (mut copying, was_frozen) = self.copying.take().ok_or("no image was begun")?;
         if !was_frozen && let Some(frozen) = self.frozen.take() {
             let (frozen, is_settled) = copying.settle(&self.pod, frozen)?;
-            if !is_settled && copying.try_again() {
+            if !is_settled && let Some(pause) = copying.try_again() {
                 frozen.thaw();
                 self.copying = Some((copying, was_frozen));
-                return Ok(Done::Unsettled);
+                return Ok(Done::Unsettled(pause));
             }
             self.frozen = Some(frozen);
         }
@@ -253,7 +254,8 @@ impl Tracing {
     }
 
     /// The pod has run since it was found to be [`Done::Unsettled`].
-    fn freeze_again(&mut self) -> Result<(), String> {
+    fn freeze_again(&mut self, pause: Duration) -> Result<(), String> {
+        std::thread::sleep(pause);
         let (copying, was_frozen) = self.copying.take().ok_or("no image was begun")?;
         self.frozen = Some(copying.freeze_again(&self.pod)?);
         self.copying = Some((copying, was_frozen));

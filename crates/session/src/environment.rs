@@ -46,10 +46,10 @@ pub fn of_the_host() -> Vec<Vec<u8>> {
 /// search path is everybody's.
 #[must_use]
 pub fn of_the_host_for_another() -> Vec<Vec<u8>> {
-    const OWN: [&[u8]; 5] = [b"HOME=", b"LOGNAME=", b"PATH=", b"SHELL=", b"USER="];
+    const OWN: [&[u8]; 4] = [b"HOME=", b"LOGNAME=", b"SHELL=", b"USER="];
     let mut variables = of_the_host();
     variables.retain(|variable| !OWN.iter().any(|own| variable.starts_with(own)));
-    variables.push(PATH.to_vec());
+    replace(&mut variables, PATH);
     variables
 }
 

@@ -169,16 +169,25 @@ pub(crate) fn check(networks: Option<&[Network]>) -> Result<(), Error> {
             Network::Vif(vif) => vif.check().or_else(contradiction)?,
             Network::Tap(_) => {}
         }
-        let ports = network.published();
-        for (number, port) in ports.iter().enumerate() {
-            if port.host == 0 || port.guest == 0 {
-                return contradiction("ports are numbers from 1 to 65535 (publish)".into());
-            }
-            if let Some(other) = ports[..number].iter().find(|other| other.collides_with(port)) {
-                return contradiction(format!(
-                    "--publish {other} and --publish {port} want the same port of the host"
-                ));
-            }
+        check_published(network.published()).or_else(contradiction)?;
+    }
+    Ok(())
+}
+
+/// Whether these ports can be had, each of the host's once.
+///
+/// # Errors
+///
+/// What is wrong with one, for people.
+pub fn check_published(ports: &[Published]) -> Result<(), String> {
+    for (number, port) in ports.iter().enumerate() {
+        if port.host == 0 || port.guest == 0 {
+            return Err("ports are numbers from 1 to 65535 (publish)".into());
+        }
+        if let Some(other) = ports[..number].iter().find(|other| other.collides_with(port)) {
+            return Err(format!(
+                "--publish {other} and --publish {port} want the same port of the host"
+            ));
         }
     }
     Ok(())
@@ -277,33 +286,6 @@ impl fmt::Display for Net {
             Self::Tap(name) => write!(f, "tap:{name}"),
             Self::Vif(vif) => write!(f, "vif,{vif}"),
         }
-    }
-}
-
-impl FromStr for Published {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "give [IP:]HOSTPORT:GUESTPORT[/udp], such as 8080:80".to_owned();
-        let (ports, is_udp) = match text.split_once('/') {
-            Some((ports, "udp")) => (ports, true),
-            Some((ports, "tcp")) => (ports, false),
-            Some(_) => return Err(wrong()),
-            None => (text, false),
-        };
-        let mut parts = ports.rsplit(':');
-        let mut port = || {
-            let part: u16 = parts.next()?.parse().ok()?;
-            (part != 0).then_some(part)
-        };
-        let (guest, host) = (port().ok_or_else(wrong)?, port().ok_or_else(wrong)?);
-        let address = parts.next().map(str::parse).transpose().map_err(|_| wrong())?;
-        if parts.next().is_some() {
-            return Err(wrong());
-        }
-        // Who wants others to reach it says so.
-        let address = address.unwrap_or(Ipv4Addr::LOCALHOST);
-        Ok(Self { address, host, guest, is_udp })
     }
 }
 

@@ -10,12 +10,12 @@ use clap::{Arg, Args, Subcommand, ValueHint};
 use pods::PodSpec;
 use pods::member::Join;
 use pods::spec::HOSTNAME_MAX_BYTES;
-use spec::{Backend, Name, Net, Published, User};
+use spec::{Backend, Name, Net, Ports, User, check_published};
 
 use super::domains as life;
 use super::pod_network::PodNetwork;
 use super::ports::published;
-use super::{Environment, Format, Ports};
+use super::{Environment, Format};
 use api::status;
 
 /// Run pods: processes of the host with private names, without a machine.
@@ -213,7 +213,7 @@ impl Start {
             PodNet::None => None,
             PodNet::User { reaches_host } => {
                 let publish = published(self.publish)?;
-                check_ports(&publish)?;
+                check_published(&publish)?;
                 Some(Network { reaches_host, publish, member: None })
             }
         };
@@ -271,18 +271,6 @@ fn parse_net(text: &str) -> Result<PodNet, String> {
         }
         _ => Err("a pod has none, user or user,host".to_owned()),
     }
-}
-
-/// Whether each of the host's ports is wanted once.
-fn check_ports(ports: &[Published]) -> Result<(), String> {
-    for (number, port) in ports.iter().enumerate() {
-        if let Some(other) = ports[..number].iter().find(|other| other.collides_with(port)) {
-            return Err(format!(
-                "--publish {other} and --publish {port} want the same port of the host"
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Restart a pod from an image that `biv pod checkpoint` has written.
@@ -532,6 +520,8 @@ impl From<Exec> for life::Exec {
 
 #[cfg(test)]
 mod tests {
+    use spec::Published;
+
     use super::*;
 
     #[test]
@@ -549,8 +539,8 @@ mod tests {
     fn a_port_is_published_once() {
         let ports: Vec<Published> =
             ["80:80", "80:81/udp", "0.0.0.0:80:1"].map(|port| port.parse().unwrap()).to_vec();
-        assert_eq!(check_ports(&ports[..2]), Ok(()));
-        assert!(check_ports(&ports).unwrap_err().contains("want the same port"));
+        assert_eq!(check_published(&ports[..2]), Ok(()));
+        assert!(check_published(&ports).unwrap_err().contains("want the same port"));
     }
 
     #[test]

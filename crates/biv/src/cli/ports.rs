@@ -1,112 +1,30 @@
-//! Published ports as they are typed: one, a range, or one for which any port of the host will do.
+//! Published ports of the host's, of which some are to be chosen.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
-use std::str::FromStr;
 
 use domain::say::say;
-use spec::Published;
+use spec::{Ports, Published};
 
-/// What is wrong with others.
-const EXPECTED: &str =
-    "give [IP:][HOSTPORT:]GUESTPORT[/udp], such as 8080:80, 80, or 8000-8009:8000-8009";
-
-/// Ports of the host, and as many of the guest, in a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ports {
-    address: Ipv4Addr,
-    /// The first one of the host's; none: any that is free.
-    host: Option<u16>,
-    /// The first one of the guest's.
-    guest: u16,
-    count: u16,
-    is_udp: bool,
-}
-
-impl FromStr for Ports {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (ports, is_udp) = match text.split_once('/') {
-            Some((ports, "udp")) => (ports, true),
-            Some((ports, "tcp")) => (ports, false),
-            Some(_) => return Err(EXPECTED),
-            None => (text, false),
-        };
-        let parts: Vec<&str> = ports.split(':').collect();
-        let (address, host, guest) = match *parts {
-            [guest] => (None, None, guest),
-            [host, guest] => (None, Some(host), guest),
-            // As podman has it: any port of that address.
-            [address, "", guest] => (Some(address), None, guest),
-            [address, host, guest] => (Some(address), Some(host), guest),
-            _ => return Err(EXPECTED),
-        };
-        // Who wants others to reach it says so.
-        let address = address.map_or(Ok(Ipv4Addr::LOCALHOST), str::parse).map_err(|_| EXPECTED)?;
-        let (guest, count) = range(guest)?;
-        let host = host.map(range).transpose()?;
-        match host {
-            Some((_, other)) if other != count => {
-                Err("the host's ports and the guest's are not equally many")
-            }
-            _ => {
-                let host = host.map(|(first, _)| first);
-                Ok(Self { address, host, guest, count, is_udp })
-            }
-        }
-    }
-}
-
-/// The first port of a range, and how many there are.
-fn range(text: &str) -> Result<(u16, u16), &'static str> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0).ok_or(EXPECTED);
-    let (first, last) = (port(first)?, port(last)?);
-    match last.checked_sub(first) {
-        Some(more) => Ok((first, more.saturating_add(1))),
-        None => Err("a range of ports ends before it begins"),
-    }
-}
-
-impl Ports {
-    /// Each of them. Where a port of the host is chosen, it is said which.
-    fn each(self) -> io::Result<Vec<Published>> {
-        let Self { address, host, guest, count, is_udp } = self;
-        let one = |number| {
-            // Both ranges end within the ports that there are.
-            let guest = guest + number;
-            let host = match host {
-                Some(host) => host + number,
-                None => {
-                    let host = free_port(address, is_udp)?;
-                    say(&format!("port {guest} of the guest is {address}:{host} here"));
-                    host
-                }
-            };
-            Ok(Published { address, host, guest, is_udp })
-        };
-        (0..count).map(one).collect()
-    }
-}
-
-/// The ports that these options publish.
+/// The ports that these options publish. Where a port of the host is chosen, it is said which.
 ///
 /// # Errors
 ///
 /// No port is free.
 pub fn published(ports: Vec<Ports>) -> Result<Vec<Published>, String> {
-    let each = ports.into_iter().map(Ports::each).collect::<io::Result<Vec<_>>>();
+    let each = ports.into_iter().map(|ports| ports.each(choose)).collect::<io::Result<Vec<_>>>();
     Ok(each.map_err(|error| format!("no port of the host is free: {error}"))?.concat())
 }
 
 /// A port that nobody has. Somebody else may take it before it is bound again, and then it is said that it is taken.
-fn free_port(address: Ipv4Addr, is_udp: bool) -> io::Result<u16> {
+fn choose(address: Ipv4Addr, is_udp: bool, guest: u16) -> io::Result<u16> {
     let bound = match is_udp {
         true => UdpSocket::bind((address, 0))?.local_addr()?,
         false => TcpListener::bind((address, 0))?.local_addr()?,
     };
-    Ok(bound.port())
+    let host = bound.port();
+    say(&format!("port {guest} of the guest is {address}:{host} here"));
+    Ok(host)
 }
 
 #[cfg(test)]

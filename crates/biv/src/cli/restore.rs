@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use spec::{Directory, Disk, DiskRoot, Mount, Name, Net};
+use spec::{Directory, Disk, DiskRoot, Mount, Name, Net, Ports};
 
 use super::ports::published;
-use super::{Ports, parse_seconds, root};
+use super::{parse_seconds, root};
 use api::status;
 use domain::run::host_resources::HostResources;
 use domain::run::restore::GoOn;

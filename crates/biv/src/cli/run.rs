@@ -9,12 +9,12 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use spec::{
-    Board, Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net,
+    Board, Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net, Ports,
     Process, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
 };
 
 use super::ports::published;
-use super::{Environment, Options, Ports, root};
+use super::{Environment, Options, root};
 use api::status;
 use domain::CheckedSpec;
 use domain::say::say;

@@ -127,7 +127,7 @@ pub fn inspect<R: Named>(arguments: &cli::Inspect) -> Result<(), Error> {
 }
 
 /// The names of those that are meant: those that are named, or all of which something holds.
-pub(crate) fn names_of<R: Named>(
+fn names_of<R: Named>(
     registry: &Registry<R>,
     which: &Which,
     is_meant: impl Fn(&Entry<R>) -> bool,
@@ -140,20 +140,15 @@ pub(crate) fn names_of<R: Named>(
     Ok(meant.map(|entry| entry.name.to_string()).collect())
 }
 
-/// Those that live, or are named.
-pub(crate) fn living<R: Named>(which: &Which) -> Result<Vec<String>, Error> {
-    names_of::<R>(&R::registry()?, which, |entry| entry.alive)
-}
-
-/// Does it to all of them, and fails in the end if it did not go well with one.
+/// Does it to those that are named, or to all that live, and fails in the end if it did not go well with one.
 pub(crate) fn for_each<R: Named>(
-    names: &[String],
+    which: &Which,
     act: impl Fn(&Registry<R>, &Entry<R>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let registry = R::registry()?;
     let mut failures = Vec::new();
-    for name in names {
-        let done = registry.find(name).map_err(Error::from).and_then(|it| act(&registry, &it));
+    for name in names_of(&registry, which, |entry| entry.alive)? {
+        let done = registry.find(&name).map_err(Error::from).and_then(|it| act(&registry, &it));
         match done {
             Err(Error::Io(error)) => return Err(error.into()),
             Err(error) => failures.push(error),
@@ -186,16 +181,12 @@ pub fn balloon(arguments: &cli::Balloon) -> Result<(), Error> {
 
 /// `biv pause`.
 pub fn pause(arguments: &cli::Pause) -> Result<(), Error> {
-    for_each::<Record>(&living::<Record>(&arguments.which)?, |_, entry| {
-        post(entry, "/v1/domain/pause")
-    })
+    for_each::<Record>(&arguments.which, |_, entry| post(entry, "/v1/domain/pause"))
 }
 
 /// `biv resume`.
 pub fn resume(arguments: &cli::Resume) -> Result<(), Error> {
-    for_each::<Record>(&living::<Record>(&arguments.which)?, |_, entry| {
-        post(entry, "/v1/domain/resume")
-    })
+    for_each::<Record>(&arguments.which, |_, entry| post(entry, "/v1/domain/resume"))
 }
 
 fn post(entry: &Entry, path: &str) -> Result<(), Error> {
@@ -205,7 +196,7 @@ fn post(entry: &Entry, path: &str) -> Result<(), Error> {
 
 /// `biv wait`.
 pub fn wait<R: Named>(arguments: &cli::Wait) -> Result<(), Error> {
-    for_each::<R>(&living::<R>(&arguments.which)?, |registry, entry| {
+    for_each::<R>(&arguments.which, |registry, entry| {
         entry.wait()?;
         let ended = registry.find(entry.name.as_str()).ok().and_then(|entry| entry.record);
         let status = ended.and_then(|record| Some(record.ending()?.status));

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::io::Errno;
-use rustix::rand::GetRandomFlags;
 
 use super::Error;
 use crate::cli::Format;
@@ -144,11 +143,9 @@ fn options() -> OpenOptions {
 /// A name beside a place that nobody else has.
 fn hidden(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.as_bytes();
-    let mut chance = [0; 8];
-    rustix::rand::getrandom(&mut chance, GetRandomFlags::empty())?;
     let mut hidden = OsString::from(".");
     hidden.push(OsStr::from_bytes(&name[..name.len().min(NAME_KEPT_BYTES)]));
-    hidden.push(format!(".{:016x}", u64::from_ne_bytes(chance)));
+    hidden.push(format!(".{:016x}", api::files::random()));
     Ok(path.with_file_name(hidden))
 }
 

@@ -11,18 +11,18 @@ use crate::cli::Format;
 use crate::cli::domains::Which;
 use crate::cli::pod::Checkpoint;
 use crate::life::Error;
+use crate::life::for_each;
 use crate::life::snapshot::{Unfinished, must_be_free};
-use crate::life::{for_each, living};
 use crate::print;
 
 /// `biv pod freeze`.
 pub fn freeze(which: &Which) -> Result<(), Error> {
-    for_each::<Record>(&living::<Record>(which)?, |_, entry| post(entry, "/v1/pod/freeze"))
+    for_each::<Record>(which, |_, entry| post(entry, "/v1/pod/freeze"))
 }
 
 /// `biv pod thaw`.
 pub fn thaw(which: &Which) -> Result<(), Error> {
-    for_each::<Record>(&living::<Record>(which)?, |_, entry| post(entry, "/v1/pod/thaw"))
+    for_each::<Record>(which, |_, entry| post(entry, "/v1/pod/thaw"))
 }
 
 /// Sends a request that has no body.

@@ -26,7 +26,6 @@ mod sockets;
 mod special;
 mod task;
 mod terminals;
-mod unaccepted;
 mod undo;
 
 use std::collections::BTreeMap;

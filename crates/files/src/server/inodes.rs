@@ -636,11 +636,6 @@ impl Known {
     }
 }
 
-/// The guest knows a file, and knows it once more now that it was found as this.
-///
-/// # Errors
-///
-/// [`Errno::NOENT`] if it is closed by this name, and had another when it was found.
 /// Whether this is a directory that we may not list or search. Its mode says so of most that everybody may.
 fn is_unreadable(found: &OwnedFd, status: &Statx) -> bool {
     let is_everybodys =
@@ -652,6 +647,11 @@ fn is_unreadable(found: &OwnedFd, status: &Statx) -> bool {
     kind(status) == FileType::Directory && !is_everybodys && matches!(open(), Err(Errno::ACCESS))
 }
 
+/// The guest knows a file, and knows it once more now that it was found as this.
+///
+/// # Errors
+///
+/// [`Errno::NOENT`] if it is closed by this name, and had another when it was found.
 fn find_known(known: MutexGuard<'_, Known>, inode: &Inode, nature: Nature) -> Result<(), Errno> {
     if nature.is_closed && !inode.nature.get_or_init(|| nature).is_closed {
         return Err(Errno::NOENT);

@@ -24,14 +24,19 @@ pub(in crate::dump) struct Entry {
 impl Entry {
     /// Whether something of that kind is to be told about it.
     pub fn has(&self, events: PollFlags) -> Result<bool, Error> {
-        let mut polled = [PollFd::new(&self.socket, events)];
-        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
-            .map_err(Error::io("look at a socket"))?;
-        Ok(polled[0].revents().intersects(events))
+        has(&self.socket, events)
     }
 
     /// Whether it has an error that it has not been told.
     pub fn has_error(&self) -> Result<bool, Error> {
         self.has(PollFlags::ERR)
     }
+}
+
+/// Whether something of that kind is to be told about a socket.
+pub(super) fn has(socket: &OwnedFd, events: PollFlags) -> Result<bool, Error> {
+    let mut polled = [PollFd::new(socket, events)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+        .map_err(Error::io("look at a socket"))?;
+    Ok(polled[0].revents().intersects(events))
 }

@@ -20,6 +20,7 @@ mod inet;
 mod options;
 mod queue;
 mod tcp;
+mod unaccepted;
 mod unix;
 mod waiting;
 

@@ -8,10 +8,10 @@
 use std::collections::BTreeSet;
 
 use host::processes::identity;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::PollFlags;
 use rustix::net::sockopt;
-use rustix::time::Timespec;
 
+use super::entry::has;
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::proc;
@@ -34,13 +34,9 @@ impl Frozen {
                 let socket = identity::descriptor_of(&process, number);
                 let socket = socket.map_err(Error::io("take a socket of a process"))?;
                 let listens = sockopt::socket_acceptconn(&socket);
-                if listens.map_err(Error::io("look at a socket"))? {
-                    let mut polled = [PollFd::new(&socket, PollFlags::IN)];
-                    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
-                        .map_err(Error::io("look at a socket"))?;
-                    if polled[0].revents().contains(PollFlags::IN) {
-                        return Ok(true);
-                    }
+                let listens = listens.map_err(Error::io("look at a socket"))?;
+                if listens && has(&socket, PollFlags::IN)? {
+                    return Ok(true);
                 }
             }
         }
