@@ -220,7 +220,9 @@ fn what_is_for_who_is_away_is_held() {
     two.client.release().unwrap();
     one.say(&three, "now");
     assert_eq!(three.hears(), "now");
-    let count = (0..40).filter(|_| !two.hears_nothing()).count();
+    // That was said over another connection than the release, which may come after it.
+    assert_eq!(two.hears(), large);
+    let count = 1 + (0..40).filter(|_| !two.hears_nothing()).count();
     assert!((1..30).contains(&count), "{count}");
 }
 
