@@ -15,7 +15,7 @@ use std::time::Duration;
 use whole_machine::complaints::complaint;
 use whole_machine::modes::Mode;
 use whole_machine::processes::descendants;
-use whole_machine::{biv, in_mode, text};
+use whole_machine::{biv, bivouac, in_mode, text};
 
 /// How long a socket waits before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -138,7 +138,7 @@ fn a_guest_is_reached_through_published_ports(mode: Mode) {
         };
         let pages: Vec<_> = (0..5).map(|_| get("page")).collect();
         let long = get("long");
-        let answer = ask(&udp);
+        let answer = ask(&format!("127.0.0.1:{udp}"));
         drop(child.stdin.take());
         let _ = child.wait();
         for page in pages {
@@ -152,13 +152,59 @@ fn a_guest_is_reached_through_published_ports(mode: Mode) {
     }
 }
 
-/// What comes back from a port of UDP. Datagrams may be lost: it is asked again.
-fn ask(port: &str) -> Option<String> {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port of the loopback interface");
+/// The guest has IPv4 only, and who comes by IPv6 is led to that.
+#[test]
+fn a_guest_is_reached_at_an_address_of_ipv6() {
+    if UdpSocket::bind("[::1]:0").is_err() {
+        eprintln!("left out: this host's loopback interface has no address of IPv6");
+        return;
+    }
+    let (tcp, udp) = (free_port(), free_port());
+    let published =
+        [format!("[::1]:{tcp}:80"), format!("127.0.0.1:{tcp}:81"), format!("[::]:{udp}:7777/udp")];
+    let [one, other, datagrams] = &published;
+    let script = fetch()
+        + "mkdir /tmp/w /tmp/v; echo six >/tmp/w/page; echo four >/tmp/v/page
+        httpd -p 80 -h /tmp/w; httpd -p 81 -h /tmp/v; /tmp/datagram echo 7777 & echo up; read line";
+    let ports = ["-p", one, "-p", other, "-p", datagrams];
+    let mut child = Command::new(bivouac())
+        .args(["run", "--busybox", "--net", "user,host"])
+        .args(ports)
+        .args(["--", "sh", "-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("biv can be started");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    stdout.read_line(&mut line).expect("it can be read");
+    assert_eq!(line, "up\n", "the machine does not start");
+    let get = |address: &str| {
+        let mut stream = TcpStream::connect(format!("{address}:{tcp}")).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.write_all(b"GET /page HTTP/1.0\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        answer.lines().last().map(str::to_owned)
+    };
+    let pages = [get("[::1]"), get("127.0.0.1")];
+    let answers = [ask(&format!("[::1]:{udp}")), ask(&format!("127.0.0.1:{udp}"))];
+    drop(child.stdin.take());
+    let _ = child.wait();
+    assert_eq!(pages.map(|page| page.unwrap_or_default()), ["six", "four"]);
+    // All addresses of IPv6 are no address of IPv4.
+    assert_eq!(answers, [Some("knock knock".to_owned()), None]);
+}
+
+/// What comes back from a port of UDP. Datagrams may be lost: it is asked again, unless nobody is there.
+fn ask(at: &str) -> Option<String> {
+    let ours = if at.starts_with('[') { "[::1]:0" } else { "127.0.0.1:0" };
+    let socket = UdpSocket::bind(ours).expect("a port of the loopback interface");
+    socket.connect(at).expect("it is a port of this host");
     socket.set_read_timeout(Some(Duration::from_secs(1))).expect("it can be set");
     let mut buffer = [0; 64];
     (0..30).find_map(|_| {
-        socket.send_to(b"knock knock", format!("127.0.0.1:{port}")).ok()?;
+        socket.send(b"knock knock").ok()?;
         let count = socket.recv(&mut buffer).ok()?;
         Some(text(&buffer[..count]))
     })

@@ -29,7 +29,7 @@ struct Published {
     socket: UdpSocket,
     guest: u16,
     /// Who has sent, and as which port of the gateway's the guest knows them.
-    peers: HashMap<SocketAddrV4, u16>,
+    peers: HashMap<SocketAddr, u16>,
 }
 
 /// All of them. The tokens of published ports are those from the first on, of others from the second.
@@ -41,7 +41,7 @@ pub struct Datagrams {
     next: u64,
     published: Vec<Published>,
     /// By the gateway's port: who that is, and of which published port.
-    peers: HashMap<u16, (usize, SocketAddrV4, Instant)>,
+    peers: HashMap<u16, (usize, SocketAddr, Instant)>,
     associations: HashMap<u64, Association>,
     by_port: HashMap<SocketAddrV4, u64>,
     buffer: Box<[u8]>,
@@ -165,6 +165,8 @@ impl Datagrams {
     fn receive_answer(&mut self, token: u64, output: &mut Output) -> Option<()> {
         let association = self.associations.get_mut(&token)?;
         let (count, from) = receive(&association.socket, &mut self.buffer)?;
+        // Its socket is one of IPv4.
+        let SocketAddr::V4(from) = from else { return Some(()) };
         if !association.peers.contains(from.ip()) {
             return Some(());
         }
@@ -214,10 +216,10 @@ impl Datagrams {
 }
 
 /// A datagram; `None` if there is none. Those that failed on their way out are no matter.
-fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> Option<(usize, SocketAddrV4)> {
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
     for _ in 0..DATAGRAMS_AT_ONCE {
         match socket.recv_from(buffer) {
-            Ok((count, SocketAddr::V4(from))) => return Some((count, from)),
+            Ok(received) => return Some(received),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
             _ => {}
         }

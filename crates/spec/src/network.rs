@@ -1,7 +1,7 @@
 //! The network of a machine.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use schemars::JsonSchema;
@@ -71,9 +71,10 @@ pub struct Tap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// The host's address; the unspecified one stands for all addresses [default: 127.0.0.1].
+    /// The host's address, of IPv4 or IPv6; the unspecified one stands for all addresses of its kind
+    /// [default: 127.0.0.1].
     #[serde(default = "localhost")]
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// The host's port.
     pub host: u16,
     /// The guest's.
@@ -97,8 +98,8 @@ pub enum Net {
     Vif(Vif),
 }
 
-const fn localhost() -> Ipv4Addr {
-    Ipv4Addr::LOCALHOST
+const fn localhost() -> IpAddr {
+    IpAddr::V4(Ipv4Addr::LOCALHOST)
 }
 
 impl Network {
@@ -165,7 +166,17 @@ pub(crate) fn check(networks: Option<&[Network]>) -> Result<(), Error> {
             Network::Tap(tap) if tap.name.is_empty() => {
                 return contradiction("an interface without a name (networks)".into());
             }
-            Network::User(network) => network.user.check().or_else(contradiction)?,
+            Network::User(network) => {
+                network.user.check().or_else(contradiction)?;
+                let is_passt = network.user.backend == Some(Backend::Passt);
+                if is_passt && network.publish.iter().any(|port| port.address.is_ipv6()) {
+                    return contradiction(
+                        "passt leads ports of IPv6 to a guest's address of IPv6, which it does not \
+                         have; leave backend=passt out (publish)"
+                            .into(),
+                    );
+                }
+            }
             Network::Vif(vif) => vif.check().or_else(contradiction)?,
             Network::Tap(_) => {}
         }
@@ -198,7 +209,8 @@ impl Published {
     #[must_use]
     pub fn collides_with(&self, other: &Published) -> bool {
         let is_one_everywhere = self.address.is_unspecified() || other.address.is_unspecified();
-        let same_place = is_one_everywhere || self.address == other.address;
+        let is_everywhere = is_one_everywhere && self.address.is_ipv4() == other.address.is_ipv4();
+        let same_place = is_everywhere || self.address == other.address;
         (self.host, self.is_udp) == (other.host, other.is_udp) && same_place
     }
 }
@@ -292,7 +304,9 @@ impl fmt::Display for Net {
 impl fmt::Display for Published {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, host, guest, is_udp } = self;
-        write!(out, "{address}:{host}:{guest}{}", if *is_udp { "/udp" } else { "" })
+        // An address of IPv6 is in brackets then.
+        let place = SocketAddr::new(*address, *host);
+        write!(out, "{place}:{guest}{}", if *is_udp { "/udp" } else { "" })
     }
 }
 
@@ -341,7 +355,7 @@ mod tests {
     fn ports_are_published_as_they_are_written() {
         let check = |text: &str, expected: Option<([u8; 4], u16, u16, bool)>| {
             let expected = expected.map(|(address, host, guest, is_udp)| Published {
-                address: Ipv4Addr::from(address),
+                address: address.into(),
                 host,
                 guest,
                 is_udp,
@@ -357,8 +371,16 @@ mod tests {
         check("8080:80/tcp", Some(([127, 0, 0, 1], 8080, 80, false)));
         check("0.0.0.0:8080:80", Some(([0, 0, 0, 0], 8080, 80, false)));
         check("127.0.0.2:53:5353/udp", Some(([127, 0, 0, 2], 53, 5353, true)));
+        let six: Published = "[fd00::1]:8080:80/udp".parse().unwrap();
+        assert_eq!(six.address, "fd00::1".parse::<IpAddr>().unwrap());
+        assert_eq!(six.to_string(), "[fd00::1]:8080:80/udp");
         for wrong in [
             "",
+            "[::1]:80",
+            "[::1]",
+            "[::1:80:80",
+            "[127.0.0.1]:80:80",
+            "[x]:80:80",
             "80",
             "80:",
             ":80",

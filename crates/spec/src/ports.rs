@@ -1,18 +1,18 @@
 //! Published ports as they are typed: one, a range, or one for which any port of the host will do.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use crate::Published;
 
 /// What is wrong with others.
-const EXPECTED: &str =
-    "give [IP:][HOSTPORT:]GUESTPORT[/udp], such as 8080:80, 80, or 8000-8009:8000-8009";
+const EXPECTED: &str = "give [IP:][HOSTPORT:]GUESTPORT[/udp], such as 8080:80, 80, [::1]:8080:80, \
+                        or 8000-8009:8000-8009";
 
 /// Ports of the host, and as many of the guest, in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
-    address: Ipv4Addr,
+    address: IpAddr,
     /// The first one of the host's; none: any that is free.
     host: Option<u16>,
     /// The first one of the guest's.
@@ -31,8 +31,16 @@ impl FromStr for Ports {
             Some(_) => return Err(EXPECTED),
             None => (text, false),
         };
-        let parts: Vec<&str> = ports.split(':').collect();
+        // An address of IPv6 has colons itself, and is in brackets.
+        let bracketed = ports.strip_prefix('[').map(|rest| rest.split_once("]:"));
+        let (bracketed, ports) = match bracketed {
+            Some(Some((address, ports))) => (Some(address), ports),
+            Some(None) => return Err(EXPECTED),
+            None => (None, ports),
+        };
+        let parts: Vec<&str> = bracketed.into_iter().chain(ports.split(':')).collect();
         let (address, host, guest) = match *parts {
+            [_, _] if bracketed.is_some() => return Err(EXPECTED),
             [guest] => (None, None, guest),
             [host, guest] => (None, Some(host), guest),
             // As podman has it: any port of that address.
@@ -41,7 +49,14 @@ impl FromStr for Ports {
             _ => return Err(EXPECTED),
         };
         // Who wants others to reach it says so.
-        let address = address.map_or(Ok(Ipv4Addr::LOCALHOST), str::parse).map_err(|_| EXPECTED)?;
+        let is_bracketed = bracketed.is_some();
+        let address = match address {
+            None => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Some(text) => text.parse().map_err(|_| EXPECTED)?,
+        };
+        if address.is_ipv6() != is_bracketed {
+            return Err(EXPECTED);
+        }
         let (guest, count) = range(guest)?;
         let host = host.map(range).transpose()?;
         match host {
@@ -75,7 +90,7 @@ impl Ports {
     /// Those of `choose`.
     pub fn each<E>(
         self,
-        mut choose: impl FnMut(Ipv4Addr, bool, u16) -> Result<u16, E>,
+        mut choose: impl FnMut(IpAddr, bool, u16) -> Result<u16, E>,
     ) -> Result<Vec<Published>, E> {
         let Self { address, host, guest, count, is_udp } = self;
         let one = |number| {

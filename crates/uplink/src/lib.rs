@@ -10,7 +10,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use host::poll::{PollFlags, wait_for};
 use network::{Addresses, Cable, Line, Plan, Server};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, listen, socket_with, socketpair, sockopt,
+};
 use serde::{Deserialize, Serialize};
 use session::helper::{helper, spawn_with};
 use spec::Published;
@@ -50,6 +52,9 @@ const DNS: u16 = 53;
 
 /// What is asked of the buffers of a cable's sockets; the host gives what it allows.
 const BUFFER_BYTES: usize = 4 << 20;
+
+/// Connections that wait to be accepted: as many as std has it for listeners.
+const BACKLOG: i32 = 128;
 
 /// How long a process may take to pause.
 const PAUSE_PATIENCE: Duration = Duration::from_secs(3);
@@ -213,12 +218,29 @@ impl Ports {
 ///
 /// It cannot be had: [`Error::Port`].
 pub fn bind(published: &Published) -> Result<OwnedFd, Error> {
-    let address = SocketAddrV4::new(published.address, published.host);
-    let bound = match published.is_udp {
-        true => UdpSocket::bind(address).map(OwnedFd::from),
-        false => TcpListener::bind(address).map(OwnedFd::from),
+    let address = SocketAddr::new(published.address, published.host);
+    let bound = match (published.is_udp, address) {
+        (is_udp, SocketAddr::V6(address)) => bind_ipv6(&address, is_udp),
+        (true, _) => UdpSocket::bind(address).map(OwnedFd::from),
+        (false, _) => TcpListener::bind(address).map(OwnedFd::from),
     };
     bound.map_err(|error| Error::Port(*published, error))
+}
+
+/// The same for an address of IPv6, whose sockets would have IPv4's as well otherwise (ipv6(7), `IPV6_V6ONLY`).
+fn bind_ipv6(address: &SocketAddrV6, is_udp: bool) -> io::Result<OwnedFd> {
+    let kind = if is_udp { SocketType::DGRAM } else { SocketType::STREAM };
+    let socket = socket_with(AddressFamily::INET6, kind, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_ipv6_v6only(&socket, true)?;
+    if !is_udp {
+        // As std has it for listeners.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    rustix::net::bind(&socket, address)?;
+    if !is_udp {
+        listen(&socket, BACKLOG)?;
+    }
+    Ok(socket)
 }
 
 /// Both ends of a cable.
@@ -386,7 +408,7 @@ mod tests {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let host = free.local_addr().unwrap().port();
         let address = Ipv4Addr::LOCALHOST;
-        let published = Published { address, host, guest: 80, is_udp: false };
+        let published = Published { address: address.into(), host, guest: 80, is_udp: false };
         let refused = Ports::bind(&[published]).unwrap_err().to_string();
         assert!(refused.contains(&format!("cannot publish port 127.0.0.1:{host}:80")), "{refused}");
         drop(free);

@@ -1,7 +1,7 @@
 //! Published ports of the host's, of which some are to be chosen.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
 use domain::say::say;
 use spec::{Ports, Published};
@@ -17,13 +17,14 @@ pub fn published(ports: Vec<Ports>) -> Result<Vec<Published>, String> {
 }
 
 /// A port that nobody has. Somebody else may take it before it is bound again, and then it is said that it is taken.
-fn choose(address: Ipv4Addr, is_udp: bool, guest: u16) -> io::Result<u16> {
+fn choose(address: IpAddr, is_udp: bool, guest: u16) -> io::Result<u16> {
     let bound = match is_udp {
         true => UdpSocket::bind((address, 0))?.local_addr()?,
         false => TcpListener::bind((address, 0))?.local_addr()?,
     };
     let host = bound.port();
-    say(&format!("port {guest} of the guest is {address}:{host} here"));
+    let here = SocketAddr::new(address, host);
+    say(&format!("port {guest} of the guest is {here} here"));
     Ok(host)
 }
 
@@ -44,6 +45,8 @@ mod tests {
         check("8080:80", &["127.0.0.1:8080:80"]);
         check("0.0.0.0:53:5353/udp", &["0.0.0.0:53:5353/udp"]);
         check("1-1:2-2/tcp", &["127.0.0.1:1:2"]);
+        check("[::1]:8080:80", &["[::1]:8080:80"]);
+        check("[::]:8000-8001:1-2/udp", &["[::]:8000:1/udp", "[::]:8001:2/udp"]);
         check("65534-65535:1-2", &["127.0.0.1:65534:1", "127.0.0.1:65535:2"]);
         let ports: Ports = "1-65535:1-65535".parse().unwrap();
         assert_eq!(published(vec![ports]).unwrap().len(), 65535);
@@ -51,7 +54,9 @@ mod tests {
 
     #[test]
     fn a_port_of_the_host_is_chosen_if_none_is_said() {
-        for (typed, guests) in [("80", "80"), ("127.0.0.1::80", "80"), ("80-81/udp", "80 81")] {
+        for (typed, guests) in
+            [("80", "80"), ("127.0.0.1::80", "80"), ("[::1]::80", "80"), ("80-81/udp", "80 81")]
+        {
             let ports: Ports = typed.parse().unwrap();
             let all = published(vec![ports]).unwrap();
             let found: Vec<_> = all.iter().map(|port| port.guest.to_string()).collect();
