@@ -3,7 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+mod again;
 mod balloon;
+mod completions;
 mod console;
 mod copying;
 mod disks;

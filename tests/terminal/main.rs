@@ -45,6 +45,26 @@ fn the_shell_has_job_control_and_knows_the_windows_size(mode: Mode) {
     at.check_end(3);
 }
 
+/// In a machine that looks like the host.
+#[test]
+fn somebody_at_a_terminal_has_his_own_shell() {
+    let started = |shell: &str| {
+        let mut command = Command::new(bivouac());
+        AtTerminal::start(command.arg("run").env("SHELL", shell))
+    };
+    let mut at = started("/bin/bash");
+    at.press("echo $((6*7))-$BASH-$(shopt -q login_shell && echo login)\r");
+    at.expect("42-/bin/bash-login");
+    at.press("exit 7\r");
+    at.check_end(7);
+    // Nobody types into that.
+    let mut at = started("/usr/sbin/nologin");
+    at.press("echo $((6*7))-$0-$BASH-\r");
+    at.expect("42-/bin/sh--");
+    at.press("exit 8\r");
+    at.check_end(8);
+}
+
 fn a_guest_that_crashes_leaves_the_terminal_as_it_was(mode: Mode) {
     for keys in ["echo c > /proc/sysrq-trigger\r", "reboot -f\r", "poweroff -f\r"] {
         let mut at = shell(mode);

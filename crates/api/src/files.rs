@@ -13,6 +13,9 @@
 //! | `lifeline` | of a paravirtual domain: the named pipe whose writer may stop it ([`super::keeper`]) |
 //! | `log.0`, `log.1` | the output of its command ([`super::log`]) |
 //! | `messages` | `biv`'s own messages |
+//! | `spec.json` | its description, from which it is started again ([`super::again`]) |
+//! | `stopped` | there if somebody has stopped it, so that its supervisor does not start it again |
+//! | `supervisor` | a lock that its supervisor holds (`biv run --restart`) |
 //! | `vif` | where its VIF's router connects that was started again |
 //! | `vif.json` | its VIF as it is now, with what `biv xen` has changed |
 
@@ -49,6 +52,12 @@ pub const SOCKET: &str = "control";
 pub const LOGS: [&str; 2] = ["log.0", "log.1"];
 /// See above.
 pub const MESSAGES: &str = "messages";
+/// See above.
+pub const SPEC: &str = "spec.json";
+/// See above.
+pub const STOPPED: &str = "stopped";
+/// See above.
+pub const SUPERVISOR: &str = "supervisor";
 /// See above.
 pub const VIF: &str = "vif";
 /// See above.

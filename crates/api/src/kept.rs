@@ -9,6 +9,8 @@ use std::os::unix::fs::FileExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use spec::Name;
+
 use super::files;
 
 /// The shortest record that is written.
@@ -53,6 +55,9 @@ pub trait Kept: Serialize + DeserializeOwned {
 
     /// The version of this one.
     fn version(&self) -> u32;
+
+    /// Has it say another name.
+    fn set_name(&mut self, name: Name);
 
     /// Whether what is there stays when it has ended, until it is removed.
     fn is_kept(&self) -> bool;

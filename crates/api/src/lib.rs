@@ -4,7 +4,7 @@
 //! - [`registry`]: the names of domains and which of them live; [`files`]: a domain's directory.
 //! - [`kept`]: what both have in common with pods, which have a registry of their own ([`pod`]).
 //! - [`record`]: the properties of a domain, for everybody; [`origin`]: the host resources that it
-//!   was given, for programs that take snapshots of it.
+//!   was given, for programs that take snapshots of it; [`again`]: the description that it is started again from.
 //! - [`v1`]: the requests that a domain answers; [`http`]: their transport; [`client`]: the client.
 //! - [`keeper`]: what programs ask of the keeper of paravirtual domains; [`admission`]: how much these may have.
 //! - [`pod`]: the record of a pod, and the requests that it answers.
@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod again;
 pub mod client;
 pub mod files;
 pub mod http;
@@ -42,5 +43,5 @@ pub mod v1;
 pub use kept::{Kept, Kind, Written};
 pub use origin::Origin;
 pub use record::{Ended, Record};
-pub use registry::{Entry, Registry};
+pub use registry::{Entry, Registry, StartedBy};
 pub use spec::{Name, NotAName as NameError, is_plain};

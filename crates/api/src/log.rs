@@ -99,11 +99,22 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A new log in a domain's directory.
+    /// The log in a domain's directory; one that is there already goes on.
     pub fn create(directory: &OwnedFd) -> io::Result<Writer> {
-        let file = |name| Ok::<_, io::Error>(File::from(files::create(directory, name)?));
+        let part = |name| Part::of(File::from(files::create(directory, name)?));
         let [one, other] = files::LOGS;
-        Ok(Writer { files: [file(one)?, file(other)?], current: 0, size: 0, number: 0, lost: 0 })
+        let mut parts = [part(one)?, part(other)?];
+        let mut last = [0; 2];
+        for (part, last) in parts.iter_mut().zip(&mut last) {
+            let mut lines = Vec::new();
+            part.read(&mut lines)?;
+            *last = lines.last().map_or(0, |line| line.number);
+        }
+        let current = usize::from(last[1] > last[0]);
+        // Without what is not whole at its end.
+        let size = parts[current].offset;
+        let files = parts.map(|part| part.file);
+        Ok(Writer { files, current, size, number: last[current], lost: 0 })
     }
 
     /// Adds what was written. Where there is no room on the host, it is lost: the command goes on, and the log
@@ -190,10 +201,7 @@ struct Part {
 impl Reader {
     /// The log in a domain's directory, from its beginning.
     pub fn open(directory: &OwnedFd) -> io::Result<Reader> {
-        let part = |name| {
-            let file = File::from(files::open(directory, name)?);
-            Ok::<_, io::Error>(Part { file, offset: 0, first: 0 })
-        };
+        let part = |name| Part::of(File::from(files::open(directory, name)?));
         let [one, other] = files::LOGS;
         Ok(Reader { files: [part(one)?, part(other)?], last: 0 })
     }
@@ -213,6 +221,11 @@ impl Reader {
 }
 
 impl Part {
+    /// All of a file.
+    fn of(file: File) -> io::Result<Part> {
+        Ok(Part { file, offset: 0, first: 0 })
+    }
+
     fn read(&mut self, lines: &mut Vec<Line>) -> io::Result<()> {
         let size = self.file.metadata()?.len();
         if size == self.offset {
@@ -364,6 +377,31 @@ mod tests {
         assert_eq!(last_lines(&all, 0), []);
         assert_eq!(last_lines(&all, 2)[0].bytes(), b"\xff\xfe \"quoted\"\n");
         assert_eq!(last_lines(&all, 100).len(), 9);
+    }
+
+    #[test]
+    fn a_log_goes_on_where_another_writer_ended() {
+        let (place, directory) = Place::new("again");
+        let mut follower = None;
+        let mut followed = Vec::new();
+        for round in 1..=3 {
+            let mut writer = Writer::create(&directory).unwrap();
+            writer.add(Stream::Stdout, format!("of {round}\n").as_bytes());
+            writer.add(Stream::Stdout, &[&[b'x'; 9_999][..], b"\n"].concat().repeat(250));
+            let follower = follower.get_or_insert_with(|| Reader::open(&directory).unwrap());
+            followed.extend(follower.read().unwrap());
+            // Somebody has ended it in the middle of a line.
+            let at = writer.size;
+            writer.files[writer.current].write_all_at(b"{\"n\":9999,\"ti", at).unwrap();
+        }
+        let numbers: Vec<u64> = followed.iter().map(|line| line.number).collect();
+        assert_eq!(numbers, (1..=3 * 251).collect::<Vec<_>>());
+        let said = followed.iter().filter(|line| line.bytes().len() < 9_999);
+        let said: Vec<_> = said.map(|line| text_of(&line.bytes())).collect();
+        assert_eq!(said, ["of 1\n", "of 2\n", "of 3\n"]);
+        // Both files have been in use.
+        let used = files::LOGS.map(|name| std::fs::metadata(place.0.join(name)).unwrap().len());
+        assert!(used.iter().all(|length| *length > 0), "{used:?}");
     }
 
     #[test]

@@ -86,6 +86,10 @@ impl Kept for Record {
         self.version
     }
 
+    fn set_name(&mut self, name: Name) {
+        self.name = name;
+    }
+
     fn is_kept(&self) -> bool {
         self.kept
     }

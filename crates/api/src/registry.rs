@@ -18,10 +18,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, unlinkat,
+    AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, mkdirat, openat,
+    renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 
+use serde::{Deserialize, Serialize};
 use spec::Name;
 
 use super::admission::{Demand, Limits, Refusal};
@@ -87,6 +89,14 @@ pub enum Error {
     /// There is none with that name.
     #[error("no {0} {1}; `{program} ps --all` lists the {0}s", program = .0.program())]
     Unknown(Kind, String),
+    /// Its supervisor was to start it again.
+    #[error("domain {0} was stopped")]
+    Stopped(Name),
+    /// Others know it by its name.
+    #[error(
+        "domain {0} cannot be renamed while it runs: it is paravirtual, or started with --restart"
+    )]
+    KeepsName(Name),
     /// It lives, so it cannot be removed.
     #[error(
         "{0} {1} is running; stop it first with `{program} stop {1}`, or use --force",
@@ -111,6 +121,15 @@ pub struct Registry<R = Record> {
     path: PathBuf,
     directory: OwnedFd,
     records: PhantomData<fn() -> R>,
+}
+
+/// Who starts a domain again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartedBy {
+    /// Whoever asks for it.
+    User,
+    /// Its supervisor, unless somebody has stopped it.
+    Supervisor,
 }
 
 /// A name that this process owns as long as this value lives, with its directory.
@@ -286,12 +305,73 @@ impl Registry {
             self.admit(*demand)?;
         }
         let claim = self.make_one(name)?;
-        if let Some(demand) = demand {
-            let fail = |error| self.files_of(&claim.name, error);
-            let demand = serde_json::to_vec(demand).map_err(|error| fail(error.into()))?;
-            files::replace(&claim.directory, files::DEMAND, &demand).map_err(fail)?;
-        }
+        self.note_demand(&claim, demand)?;
         Ok(claim)
+    }
+
+    /// Takes the directory of a domain that has ended, for one of the same name: what it has left but its log and its
+    /// messages is removed. If its supervisor starts it again, nobody may have stopped it; whoever stops it marks it
+    /// first and then looks whether it lives, so one of both notices the other.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it runs, or there is no room for what it asks for, or the host's.
+    pub fn claim_again(
+        &self,
+        name: &Name,
+        demand: Option<&Demand>,
+        by: StartedBy,
+    ) -> Result<Claim, Error> {
+        let _changes = self.lock()?;
+        let entry = self.find(name.as_str())?;
+        if entry.alive || (by == StartedBy::User && entry.is_supervised()) {
+            return Err(Error::Running(Kind::Domain, name.clone()));
+        }
+        if let Some(demand) = demand {
+            self.admit(*demand)?;
+        }
+        let claim = self.take(name)?;
+        if by == StartedBy::Supervisor && entry.is_marked_stopped() {
+            return Err(Error::Stopped(name.clone()));
+        }
+        const KEPT: [&str; 5] =
+            [files::LOCK, files::LOGS[0], files::LOGS[1], files::MESSAGES, files::SUPERVISOR];
+        let is_kept = |file: &[u8]| KEPT.iter().any(|kept| file == kept.as_bytes());
+        let is_mark =
+            |file: &[u8]| by == StartedBy::Supervisor && file == files::STOPPED.as_bytes();
+        let emptied = empty(&claim.directory, |file| is_kept(file) || is_mark(file));
+        emptied.map_err(|error| self.files_of(name, error.into()))?;
+        self.note_demand(&claim, demand)?;
+        Ok(claim)
+    }
+
+    fn note_demand(&self, claim: &Claim, demand: Option<&Demand>) -> Result<(), Error> {
+        let Some(demand) = demand else { return Ok(()) };
+        let fail = |error| self.files_of(&claim.name, error);
+        let demand = serde_json::to_vec(demand).map_err(|error| fail(error.into()))?;
+        files::replace(&claim.directory, files::DEMAND, &demand).map_err(fail)
+    }
+
+    /// Gives a domain another name, whether it runs or not. A paravirtual one that runs keeps its own, by which the
+    /// keeper and its router know it, and so does one that a supervisor starts again.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or one that keeps its name; the new name is taken; or the host's.
+    pub fn rename(&self, from: &Name, to: &Name) -> Result<(), Error> {
+        let _changes = self.lock()?;
+        let entry = self.find(from.as_str())?;
+        let is_xen = |record: &Record| record.spec.machine.board == spec::Board::Xen;
+        let is_known_elsewhere = entry.alive && entry.record.as_ref().is_none_or(is_xen);
+        if is_known_elsewhere || entry.is_supervised() {
+            return Err(Error::KeepsName(from.clone()));
+        }
+        let flags = RenameFlags::NOREPLACE;
+        match renameat_with(&self.directory, from.as_str(), &self.directory, to.as_str(), flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => Err(self.why_taken(to)),
+            Err(error) => Err(self.files_of(from, error.into())),
+        }
     }
 }
 
@@ -388,13 +468,19 @@ impl<R: Kept> Registry<R> {
             Err(Errno::EXIST) => return Ok(None),
             Err(error) => return Err(fail(error)),
         }
+        self.take(name).map(Some)
+    }
+
+    /// Takes a directory in which no domain lives.
+    fn take(&self, name: &Name) -> Result<Claim, Error> {
+        let fail = |error: Errno| self.files_of(name, error.into());
         let directory =
             openat(&self.directory, name.as_str(), DIRECTORY, Mode::empty()).map_err(fail)?;
         let lock = files::create(&directory, files::LOCK).map_err(fail)?;
         // Somebody who lists domains may just be looking.
         files::until_locked(&lock).map_err(fail)?;
         let path = self.path.join(name.as_str());
-        Ok(Some(Claim { name: name.clone(), directory, path, _lock: lock }))
+        Ok(Claim { name: name.clone(), directory, path, _lock: lock })
     }
 
     fn why_taken(&self, name: &Name) -> Error {
@@ -434,7 +520,7 @@ impl<R: Kept> Registry<R> {
         let directory = openat(&self.directory, name.as_str(), DIRECTORY, Mode::empty())?;
         // The lock before the record: one that has let go of it has written all of its record.
         let alive = is_locked(&directory);
-        let record = read_record(&directory).ok();
+        let record = read_record(&directory, name).ok();
         Ok(Entry { name: name.clone(), directory, record, alive })
     }
 
@@ -467,12 +553,7 @@ impl<R: Kept> Registry<R> {
     }
 
     fn delete(&self, directory: &OwnedFd, name: &Name) -> Result<(), Errno> {
-        for file in Dir::read_from(directory)?.filter_map(Result::ok) {
-            let file = file.file_name();
-            if file != c"." && file != c".." {
-                unlinkat(directory, file, AtFlags::empty())?;
-            }
-        }
+        empty(directory, |_| false)?;
         unlinkat(&self.directory, name.as_str(), AtFlags::REMOVEDIR)
     }
 
@@ -509,16 +590,70 @@ impl<R: Kept> Entry<R> {
         true
     }
 
+    /// Whether it lives now.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        is_locked(&self.directory)
+    }
+
+    /// Whether a supervisor runs it, which starts it again when it ends (`biv run --restart`).
+    #[must_use]
+    pub fn is_supervised(&self) -> bool {
+        holds(&self.directory, files::SUPERVISOR)
+    }
+
+    /// Becomes its supervisor, as long as the descriptor lasts.
+    ///
+    /// # Errors
+    ///
+    /// It has one, or the host's.
+    pub fn supervise(&self) -> io::Result<OwnedFd> {
+        let lock = files::create(&self.directory, files::SUPERVISOR)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(lock)
+    }
+
+    /// Says that it is not to be started again by its supervisor.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn mark_stopped(&self) -> io::Result<()> {
+        Ok(files::create(&self.directory, files::STOPPED).map(drop)?)
+    }
+
+    /// Whether somebody has said that.
+    #[must_use]
+    pub fn is_marked_stopped(&self) -> bool {
+        files::open(&self.directory, files::STOPPED).is_ok()
+    }
+
     /// Its record now.
     pub fn read_again(&mut self) {
         self.alive = is_locked(&self.directory);
-        self.record = read_record(&self.directory).ok();
+        self.record = read_record(&self.directory, &self.name).ok();
     }
+}
+
+/// Removes all files of a directory but those that are to be kept.
+fn empty(directory: &OwnedFd, is_kept: impl Fn(&[u8]) -> bool) -> Result<(), Errno> {
+    for file in Dir::read_from(directory)?.filter_map(Result::ok) {
+        let file = file.file_name();
+        if file != c"." && file != c".." && !is_kept(file.to_bytes()) {
+            unlinkat(directory, file, AtFlags::empty())?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a domain lives in this directory.
 fn is_locked(directory: &OwnedFd) -> bool {
-    let Ok(lock) = files::open(directory, files::LOCK) else { return false };
+    holds(directory, files::LOCK)
+}
+
+/// Whether a process has a lock on this file.
+fn holds(directory: &OwnedFd, name: &str) -> bool {
+    let Ok(lock) = files::open(directory, name) else { return false };
     flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
@@ -526,8 +661,11 @@ fn read_demand(directory: &OwnedFd) -> io::Result<Demand> {
     Ok(serde_json::from_slice(&files::read(directory, files::DEMAND, ADMISSION_MAX_BYTES)?)?)
 }
 
-fn read_record<R: Kept>(directory: &OwnedFd) -> io::Result<R> {
-    R::parse(&files::read(directory, files::RECORD, RECORD_MAX_BYTES)?)
+/// The record in a directory of this name, which may have had another one when the record was written.
+fn read_record<R: Kept>(directory: &OwnedFd, name: &Name) -> io::Result<R> {
+    let mut record = R::parse(&files::read(directory, files::RECORD, RECORD_MAX_BYTES)?)?;
+    record.set_name(name.clone());
+    Ok(record)
 }
 
 fn is_ours(path: &Path) -> bool {

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::ArgValueCandidates;
 use spec::{Directory, DiskRoot, HostRoot, Root};
 
+use crate::candidates;
 use api::status;
 use provision::kernels::Flavour;
 
@@ -50,6 +52,10 @@ pub enum Verb {
     Logs(life::Logs),
     Inspect(life::Inspect),
     Stop(life::Stop),
+    Start(life::Start),
+    Restart(life::Restart),
+    Rename(life::Rename),
+    Top(life::Top),
     Kill(life::Kill),
     Exec(life::Exec),
     Cp(life::Cp),
@@ -121,7 +127,7 @@ pub enum KernelAction {
     /// Remove kernels
     Rm {
         /// Versions, or unambiguous prefixes of versions
-        #[arg(required = true)]
+        #[arg(required = true, add = ArgValueCandidates::new(candidates::kernels))]
         version: Vec<String>,
     },
 }
@@ -182,7 +188,7 @@ pub enum ImageAction {
     /// Remove images
     Rm {
         /// Names of the images
-        #[arg(required = true)]
+        #[arg(required = true, add = ArgValueCandidates::new(candidates::images))]
         name: Vec<String>,
     },
 }
@@ -237,6 +243,9 @@ pub struct Bisect {
 }
 
 /// Print a completion script for a shell.
+///
+/// For bash: source <(biv completions bash). It completes options and the names of domains, pods, kernels and images,
+/// for which it executes `biv`.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod candidates;
 pub mod cli;
 pub mod completions;
 pub mod debug;

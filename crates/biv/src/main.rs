@@ -14,6 +14,7 @@ use spec::shown::harmless;
 
 fn main() -> ExitCode {
     domain::begin(pod::PROCESSES);
+    completions::complete_if_asked();
     let cli = Cli::of_process();
     // Whatever the file is called. It cannot fail for such a name.
     let _ = rustix::thread::set_name(c"biv");
@@ -35,6 +36,16 @@ fn main() -> ExitCode {
         Verb::Logs(arguments) => told(life::logs::<Record>(&arguments)),
         Verb::Inspect(arguments) => told(life::inspect::<Record>(&arguments)),
         Verb::Stop(arguments) => told(life::stop::<Record>(&arguments)),
+        Verb::Start(arguments) => {
+            domain::settle();
+            told(life::start(&arguments))
+        }
+        Verb::Restart(arguments) => {
+            domain::settle();
+            told(life::restart(&arguments))
+        }
+        Verb::Rename(arguments) => told(life::rename(&arguments)),
+        Verb::Top(arguments) => return ended(life::top(&arguments)),
         Verb::Kill(arguments) => told(life::kill::<Record>(&arguments)),
         Verb::Exec(arguments) => return ended(life::exec::<Record>(&arguments)),
         Verb::Cp(arguments) => return ended(life::cp(&arguments)),

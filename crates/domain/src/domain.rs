@@ -31,9 +31,12 @@ use crate::keeper;
 use crate::server::{Machine, Server};
 use crate::snapshot::{Finish, Snapshots};
 use api::admission::Demand;
-use api::{Ended, Name, Origin, Record, Registry, Written, files, log, record, registry};
+use api::{
+    Ended, Name, Origin, Record, Registry, StartedBy, Written, again, files, log, record, registry,
+};
 use hub::{Conversation, Hub, Timekeeper};
 use protocol::{Frame, Time};
+use serde::{Deserialize, Serialize};
 use session::detach;
 use spec::{Board, Life, Spec};
 
@@ -68,6 +71,20 @@ pub struct Plan {
     pub kernel: String,
     /// What a snapshot of it is to say.
     pub origin: Origin,
+    /// What it is to be with the domains of its name.
+    pub beginning: Beginning,
+}
+
+/// How a domain begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Beginning {
+    /// It is new.
+    #[default]
+    New,
+    /// It takes the place of the domain of its name, which has ended.
+    Again(StartedBy),
+    /// It goes on from a snapshot, and cannot be started by its description.
+    FromSnapshot,
 }
 
 /// The way to a guest's init.
@@ -167,16 +184,21 @@ impl Domain {
     fn enter(plan: Plan) -> Result<Domain, Error> {
         let Life { detached, remove, .. } = plan.spec.life;
         let registry = Registry::open()?;
-        let claim =
-            registry.claim(plan.spec.life.name.as_ref(), Demand::of(&plan.spec).as_ref())?;
+        let (name, demand) = (plan.spec.life.name.as_ref(), Demand::of(&plan.spec));
+        let claim = match (plan.beginning, name) {
+            (Beginning::Again(by), Some(name)) => {
+                registry.claim_again(name, demand.as_ref(), by)?
+            }
+            _ => registry.claim(name, demand.as_ref())?,
+        };
         let record = Record {
             version: record::VERSION,
             name: claim.name.clone(),
             pid: std::process::id(),
             created: record::now(),
             detached,
-            // What does not get so far is not kept.
-            kept: false,
+            // What does not get so far is not kept, unless it was before.
+            kept: matches!(plan.beginning, Beginning::Again(_)),
             command: plan.command,
             has_init: plan.has_init,
             has_terminal: plan.has_terminal,
@@ -190,6 +212,9 @@ impl Domain {
         let written = Written::create(&claim.directory, record)?;
         plan.origin.record(&claim.directory)?;
         let spec = &written.record.spec;
+        if plan.beginning != Beginning::FromSnapshot {
+            again::record(&claim.directory, spec)?;
+        }
         let keeping = match spec.machine.board {
             // One that cannot be kept runs all the same.
             Board::Xen => keeper::enter(&registry, &claim, spec)

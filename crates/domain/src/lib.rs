@@ -43,8 +43,8 @@ mod toolstack;
 pub mod unpack;
 pub mod vsock;
 
-pub use domain::{Domain, Error, GoingOn, GuestEnd, Plan};
+pub use domain::{Beginning, Domain, Error, GoingOn, GuestEnd, Plan};
 pub use layout::settle;
 pub use processes::{OtherProcess, OtherTask, begin};
-pub use run::{CheckedSpec, go_on, launch};
+pub use run::{CheckedSpec, go_on, launch, start_again};
 pub use session::{helper, say};

@@ -10,9 +10,6 @@ use spec::Name;
 
 use crate::member::Join;
 
-/// The longest host name of Linux, in bytes.
-pub const HOSTNAME_MAX_BYTES: usize = 64;
-
 /// What a pod is to be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 
 use api::{Name, status};
 use host::poll::{PollFlags, Poller, look_at};
@@ -59,12 +59,37 @@ enum Source {
     Complaints,
 }
 
-/// Starts the process that goes on, by this command, and waits until it does; returns the status for the caller.
+/// Starts the process that goes on, by this command, and waits until it does; prints its name, and returns the status
+/// for the caller.
 ///
 /// # Errors
 ///
 /// The host's.
-pub fn start(mut command: Command) -> io::Result<u8> {
+pub fn start(command: Command) -> io::Result<u8> {
+    match begin(command)? {
+        Begun::GoesOn(_, name) => {
+            io::stdout().write_all(format!("{name}\n").as_bytes())?;
+            Ok(status::SUCCESS)
+        }
+        Begun::Ended(status) => Ok(status),
+    }
+}
+
+/// What has become of a process that was to go on.
+#[derive(Debug)]
+pub enum Begun {
+    /// It does, under this name.
+    GoesOn(std::process::Child, Name),
+    /// It has ended with this status, and has said why.
+    Ended(u8),
+}
+
+/// Starts the process that goes on, by this command, and waits until it does. Meanwhile its complaints are ours.
+///
+/// # Errors
+///
+/// The host's.
+pub fn begin(mut command: Command) -> io::Result<Begun> {
     let (mut ours, theirs) = UnixStream::pair()?;
     command.stdin(Stdio::from(OwnedFd::from(theirs)));
     command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -88,12 +113,18 @@ pub fn start(mut command: Command) -> io::Result<u8> {
     if name.is_empty() {
         let ended = child.wait()?;
         pass_on(&mut complaints)?;
-        let signal = ended.signal().map(|signal| status::of_signal(signal as u8));
-        let code = ended.code().map(|code| code as u8);
-        return Ok(code.or(signal).unwrap_or(status::FAILURE));
+        return Ok(Begun::Ended(status_of(ended)));
     }
-    io::stdout().write_all(shown::harmless(&name).as_bytes())?;
-    Ok(status::SUCCESS)
+    let name = name.trim_end().parse().map_err(io::Error::other)?;
+    Ok(Begun::GoesOn(child, name))
+}
+
+/// The status of a process that has ended, as a shell has it.
+#[must_use]
+pub fn status_of(ended: ExitStatus) -> u8 {
+    let signal = ended.signal().map(|signal| status::of_signal(signal as u8));
+    let code = ended.code().map(|code| code as u8);
+    code.or(signal).unwrap_or(status::FAILURE)
 }
 
 /// Says what the process has said so far. There may be no end of it, because its helpers have it too.

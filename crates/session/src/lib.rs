@@ -38,6 +38,7 @@ pub mod homes;
 mod line;
 mod output;
 pub mod say;
+pub mod shell;
 mod signals;
 pub mod terminal;
 mod verdict;

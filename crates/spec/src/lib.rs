@@ -29,6 +29,7 @@ mod disk;
 mod engine;
 mod error;
 mod extent;
+mod hostname;
 mod life;
 mod machine;
 mod mount;
@@ -51,7 +52,8 @@ pub use disk::{Disk, Format};
 pub use engine::{Engine, UserExecution};
 pub use error::Error;
 pub use extent::Extent;
-pub use life::Life;
+pub use hostname::parse as parse_hostname;
+pub use life::{Life, Restart, parse_label};
 pub use machine::{Board, Machine};
 pub use mount::Mount;
 pub use name::{Error as NotAName, Name, is_plain};
@@ -94,6 +96,10 @@ pub struct Spec {
     /// guest has our init, else none].
     #[serde(default, skip_serializing_if = "is_default")]
     pub networks: Option<Vec<Network>>,
+    /// The host name that its guest has, if that has our init: at most 64 letters, digits, "-" and "." [default: what
+    /// the root's /etc/hostname says].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hostname: Option<String>,
     /// Its command.
     #[serde(default, skip_serializing_if = "is_default")]
     pub process: Process,
@@ -131,6 +137,7 @@ impl Default for Spec {
             devices: Vec::new(),
             mounts: Vec::new(),
             networks: None,
+            hostname: None,
             process: Process::default(),
             life: Life::default(),
             directory: None,
@@ -218,9 +225,8 @@ impl Spec {
                 "an initial RAM disk is the first root already (boot.initrd, root)",
             );
         }
-        if self.life.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return contradiction("a time that is up at once (life.timeout)");
-        }
+        self.hostname.as_deref().map_or(Ok(()), hostname::check).map_err(Error::Contradiction)?;
+        self.life.check().map_err(Error::Contradiction)?;
         if self.engine.interpret && !self.engine.without.is_empty() {
             return contradiction("who interprets does without all of these (engine)");
         }

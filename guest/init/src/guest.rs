@@ -8,6 +8,7 @@ use service::serve::System;
 
 use crate::clock::Clock;
 use crate::console::Console;
+use crate::system::Wanted;
 use crate::{kernel, random, system};
 
 /// The longest list of mounts, and of devices: far more than any has.
@@ -18,10 +19,8 @@ const LIST_MAX_BYTES: usize = 1 << 20;
 pub struct Guest {
     console: Console,
     clock: Clock,
-    /// What has come of the list of what is to be mounted.
-    mounts: Vec<u8>,
-    /// The same of the devices that are to have a driver.
-    devices: Vec<u8>,
+    /// What has come of what the host wants the system to have.
+    wanted: Wanted,
 }
 
 impl Guest {
@@ -39,8 +38,7 @@ impl Guest {
 
     /// Prepares the system; what it lacks of what the host wants, if it does.
     fn missing(&mut self) -> Option<String> {
-        let mounts = std::mem::take(&mut self.mounts);
-        let trouble = system::prepare(&mounts, &std::mem::take(&mut self.devices));
+        let trouble = system::prepare(&std::mem::take(&mut self.wanted));
         kernel::complain(&trouble.remarks);
         kernel::complain(&trouble.failures);
         (!trouble.failures.is_empty()).then(|| trouble.failures.join("; "))
@@ -54,10 +52,13 @@ impl System for Guest {
         match frame {
             Frame::Time(time) => self.clock.hear(time),
             Frame::Seed(bytes) => random::add(bytes),
-            Frame::Mounts(part) if self.mounts.len() < LIST_MAX_BYTES => self.mounts.extend(part),
-            Frame::Devices(part) if self.devices.len() < LIST_MAX_BYTES => {
-                self.devices.extend(part);
+            Frame::Mounts(part) if self.wanted.mounts.len() < LIST_MAX_BYTES => {
+                self.wanted.mounts.extend(part);
             }
+            Frame::Devices(part) if self.wanted.devices.len() < LIST_MAX_BYTES => {
+                self.wanted.devices.extend(part);
+            }
+            Frame::Hostname(name) => self.wanted.hostname = Some(name.clone()),
             Frame::Prepare => return Ok(self.prepare(line)),
             Frame::Console(is_wanted) => self.console.set_wanted(*is_wanted),
             _ => return Err(Error::OutOfTurn(name_of(frame))),
@@ -79,7 +80,8 @@ mod tests {
     #[test]
     fn a_system_that_cannot_be_prepared_says_why() {
         let check = |devices: Vec<u8>, expected: &str| {
-            let mut guest = Guest { devices, ..Guest::default() };
+            let wanted = Wanted { devices, ..Wanted::default() };
+            let mut guest = Guest { wanted, ..Guest::default() };
             let reasons = guest.missing().expect("it is not prepared");
             assert!(reasons.contains(expected), "{reasons:?} does not say {expected:?}");
         };

@@ -22,6 +22,7 @@ mod console;
 mod devices;
 mod disk;
 mod guest;
+mod hostname;
 mod idle;
 mod kernel;
 mod modprobe;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use crate::root::lift;
-use crate::{devices, disk, modules, root};
+use crate::{devices, disk, hostname, modules, root};
 use protocol::devices::{Devices, Kind};
 use protocol::mounts::Kind as MountKind;
 use rustix::mount::{MountFlags, mount};
@@ -61,35 +61,46 @@ pub struct Trouble {
     pub failures: Vec<String>,
 }
 
-/// Prepares the system, with what is in these lists mounted and driven.
-pub fn prepare(mounts: &[u8], wanted: &[u8]) -> Trouble {
+/// What the host wants the system to have.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// What is to be mounted: a list of [`protocol::mounts`].
+    pub mounts: Vec<u8>,
+    /// What is to have a driver: a list of [`protocol::devices`].
+    pub devices: Vec<u8>,
+    /// Its host name, if not that of the root.
+    pub hostname: Option<Vec<u8>>,
+}
+
+/// Prepares the system, with what is wanted.
+pub fn prepare(wanted: &Wanted) -> Trouble {
     let mut trouble = Trouble::default();
-    let wanted = match Devices::decode_all(wanted) {
-        Ok(wanted) => wanted,
+    let devices = match Devices::decode_all(&wanted.devices) {
+        Ok(devices) => devices,
         Err(error) => {
             trouble.failures.push(error.to_string());
             return trouble;
         }
     };
-    let missing = devices::missing(&wanted);
+    let missing = devices::missing(&devices);
     (trouble.remarks, trouble.failures) = (missing.optional, missing.needed);
     // A root on a disk without a driver would be looked for in vain.
     if trouble.failures.is_empty() {
-        prepare_files(mounts, &mut trouble);
-        prepare_network(&wanted, &mut trouble);
+        prepare_files(wanted, &mut trouble);
+        prepare_network(&devices, &mut trouble);
     }
     trouble
 }
 
 /// Mounts what there is, and what the host wants to be there.
-fn prepare_files(list: &[u8], trouble: &mut Trouble) {
+fn prepare_files(wanted: &Wanted, trouble: &mut Trouble) {
     let Trouble { remarks, failures } = trouble;
     let mut note = |what: &str, result: io::Result<()>| {
         if let Err(error) = result {
             remarks.push(format!("{what}: {error}"));
         }
     };
-    let (mounts, root) = match root::enter(list, modules::lead) {
+    let (mounts, root) = match root::enter(&wanted.mounts, modules::lead) {
         Ok(found) => found,
         Err(error) => {
             failures.push(format!("no root file system: {error}"));
@@ -119,9 +130,7 @@ fn prepare_files(list: &[u8], trouble: &mut Trouble) {
     }
     // The user may have mounted some there.
     note("modules", modules::prepare(root, !modules.is_empty()));
-    if let Ok(name) = fs::read_to_string("/etc/hostname") {
-        note("hostname", lift(rustix::system::sethostname(name.trim().as_bytes())));
-    }
+    note("hostname", hostname::set(wanted.hostname.as_deref()));
 }
 
 /// Sets the network up. Where nobody has asked for one, a command can do without.

@@ -59,6 +59,8 @@ pub enum Frame {
     Mounts(Vec<u8>),
     /// Host, of [`LINE`]: a list of [`crate::devices`].
     Devices(Vec<u8>),
+    /// Host, of [`LINE`]: the host name that the system is to have, instead of what its files say.
+    Hostname(Vec<u8>),
     /// Host, of [`LINE`]: the lists are complete; prepare the system.
     Prepare,
     /// Host, of [`LINE`]: random bytes that nobody else has. This machine may be one of several that go
@@ -128,6 +130,7 @@ impl Frame {
             Frame::Synchronize => 0x0e,
             Frame::Devices(_) => 0x20,
             Frame::Adopted => 0x21,
+            Frame::Hostname(_) => 0x22,
             Frame::Hello { .. } => 0x80,
             Frame::Started => 0x81,
             Frame::Stdout(_) => 0x82,
@@ -149,6 +152,7 @@ impl Frame {
             Frame::Order(bytes)
             | Frame::Mounts(bytes)
             | Frame::Devices(bytes)
+            | Frame::Hostname(bytes)
             | Frame::Unprepared(bytes)
             | Frame::Seed(bytes)
             | Frame::Stdin(bytes)
@@ -199,6 +203,7 @@ impl Frame {
             0x0e => empty(Frame::Synchronize),
             0x20 => Ok(Frame::Devices(payload.to_vec())),
             0x21 => empty(Frame::Adopted),
+            0x22 => Ok(Frame::Hostname(payload.to_vec())),
             0x80 => match payload {
                 [v0, v1, w0, w1, w2, w3] => Ok(Frame::Hello {
                     version: u16::from_le_bytes([*v0, *v1]),
@@ -231,6 +236,7 @@ impl Frame {
             Frame::Order(bytes)
             | Frame::Mounts(bytes)
             | Frame::Devices(bytes)
+            | Frame::Hostname(bytes)
             | Frame::Unprepared(bytes)
             | Frame::Seed(bytes)
             | Frame::Stdin(bytes)

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! > MAGIC Hello{version,window}     the line is ready now; the host may speak
-//! < Mounts{bytes} Devices{bytes} Prepare    what the system is to have, in as many parts as it takes
+//! < Mounts{bytes} Devices{bytes} Hostname{bytes} Prepare    what the system is to have, in as many parts as it takes
 //! < Order{bytes} ... Start          what to run, in as many parts as it takes
 //! > Started
 //! < Stdin{bytes} StdinEnd Signal{n} WindowSize{r,c}
@@ -61,7 +61,7 @@ pub use time::{Time, nanoseconds};
 pub use window::{Receipts, Window};
 
 /// The version that this code speaks. Both ends come from one build, so no other is accepted.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// What the guest sends before its first frame. Whatever is on the line before it is noise.
 pub const MAGIC: [u8; 8] = *b"\x02BIVOUAC";

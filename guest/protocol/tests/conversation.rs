@@ -31,6 +31,7 @@ fn every_frame() -> Vec<Frame> {
         }),
         Frame::Console(true),
         Frame::Devices(vec![2, 1, 0]),
+        Frame::Hostname(b"web".to_vec()),
         Frame::Unprepared(b"no disk".to_vec()),
         Frame::Streams(Streams { process: 9, pipes: [1, u64::MAX, 0], terminal: Some(7) }),
         Frame::Streams(Streams::default()),

@@ -42,6 +42,7 @@ pub fn name_of(frame: &Frame) -> &'static str {
         Frame::Console(_) => "Console",
         Frame::Mounts(_) => "Mounts",
         Frame::Devices(_) => "Devices",
+        Frame::Hostname(_) => "Hostname",
         Frame::Prepare => "Prepare",
         Frame::Seed(_) => "Seed",
         Frame::Synchronize => "Synchronize",

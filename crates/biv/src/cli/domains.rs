@@ -2,10 +2,14 @@
 
 use std::ffi::OsString;
 use std::str::FromStr;
+use std::time::SystemTime;
 
 use clap::{Args, ValueHint};
+use clap_complete::ArgValueCandidates;
+use spec::Name;
 
 use super::{Environment, Format};
+use crate::candidates;
 
 /// List domains: machines that are detached or have a name.
 ///
@@ -21,7 +25,7 @@ pub struct Ps {
     pub quiet: bool,
 
     /// Show domains only of which this holds: name=TEXT, TEXT is in the name; state=STATE, it is in that state, such as
-    /// running, paused, failed, killed or ended; may be repeated
+    /// running, paused, failed, killed or ended; label=NAME or label=NAME=VALUE, it has that label; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub filter: Vec<Filter>,
 
@@ -37,6 +41,8 @@ pub struct Ps {
 /// What is to hold of a domain that is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
+    /// It has this label, with this value if there is one.
+    Label(String, Option<String>),
     /// Its name has this in it.
     Name(String),
     /// Its state is this, or begins with it.
@@ -50,7 +56,11 @@ impl FromStr for Filter {
         match text.split_once('=') {
             Some(("name", name)) => Ok(Self::Name(name.to_owned())),
             Some(("state" | "status", state)) => Ok(Self::State(state.to_owned())),
-            _ => Err("give name=TEXT or state=STATE"),
+            Some(("label", label)) => Ok(match label.split_once('=') {
+                Some((name, value)) => Self::Label(name.to_owned(), Some(value.to_owned())),
+                None => Self::Label(label.to_owned(), None),
+            }),
+            _ => Err("give name=TEXT, state=STATE, label=NAME or label=NAME=VALUE"),
         }
     }
 }
@@ -63,7 +73,8 @@ pub struct Which {
     pub all: bool,
 
     /// Names of the domains
-    #[arg(required_unless_present = "all", value_name = "NAME")]
+    #[arg(required_unless_present = "all", value_name = "NAME",
+        add = ArgValueCandidates::new(candidates::names))]
     pub names: Vec<String>,
 }
 
@@ -74,7 +85,23 @@ pub struct Which {
 /// exit, the reason is printed last, on standard error.
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// Follow the log output until the domain ends
+    /// What of it.
+    #[command(flatten)]
+    pub view: LogView,
+
+    /// Show the output of the domain's console instead of the command's
+    #[arg(long)]
+    pub console: bool,
+
+    /// Name of the domain
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
+    pub name: String,
+}
+
+/// What is shown of a log.
+#[derive(Debug, Args)]
+pub struct LogView {
+    /// Follow the log output until the end
     #[arg(short, long)]
     pub follow: bool,
 
@@ -82,23 +109,26 @@ pub struct Logs {
     #[arg(short = 'n', long, value_name = "N")]
     pub tail: Option<usize>,
 
+    /// Show only what was written at TIME or later: a time such as 2026-01-31T10:20:30Z, or how long ago, such as 10m
+    /// or 1h30m
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub since: Option<SystemTime>,
+
+    /// Show only what was written before TIME, as with --since
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub until: Option<SystemTime>,
+
     /// Show a timestamp before each line
     #[arg(short, long)]
     pub timestamps: bool,
-
-    /// Show the output of the domain's console instead of the command's
-    #[arg(long)]
-    pub console: bool,
-
-    /// Name of the domain
-    pub name: String,
 }
 
 /// Display the description and the state of domains as JSON.
 #[derive(Debug, Args)]
 pub struct Inspect {
     /// Names of the domains
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required = true, value_name = "NAME",
+        add = ArgValueCandidates::new(candidates::names))]
     pub names: Vec<String>,
 }
 
@@ -115,6 +145,56 @@ pub struct Stop {
     /// Which
     #[command(flatten)]
     pub which: Which,
+}
+
+/// Start domains again that have ended.
+///
+/// A domain starts as it was started first: by its description, in the directory of that time. What was in its memory
+/// is lost, which means all that its guest has written but what is in directories and on disks of the host. Its log
+/// goes on. One that runs is left alone.
+#[derive(Debug, Args)]
+pub struct Start {
+    /// Which
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// Stop domains, and start them again, as `biv stop` and `biv start` do.
+///
+/// Domains that have ended are started.
+#[derive(Debug, Args)]
+pub struct Restart {
+    /// Seconds to wait before a domain is ended
+    #[arg(short, long, value_name = "SECONDS", default_value = "10")]
+    pub time: u64,
+
+    /// Which
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// Rename a domain.
+#[derive(Debug, Args)]
+pub struct Rename {
+    /// Name of the domain
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
+    pub name: String,
+
+    /// Its new name
+    #[arg(value_name = "NEW")]
+    pub new_name: Name,
+}
+
+/// List the processes of a domain's guest, by the guest's own ps(1).
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Name of the domain
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
+    pub name: String,
+
+    /// Options of ps
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+    pub options: Vec<OsString>,
 }
 
 /// Kill domains, or send a signal to their commands.
@@ -156,6 +236,7 @@ pub struct Exec {
     pub environment: Environment,
 
     /// Name of the domain
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
     pub name: String,
 
     /// Command to run, and its arguments
@@ -204,6 +285,7 @@ pub struct Cp {
 #[derive(Debug, Args)]
 pub struct Console {
     /// Name of the domain
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
     pub name: String,
 }
 
@@ -221,6 +303,7 @@ pub struct Attach {
     pub sig_proxy: bool,
 
     /// Name of the domain
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
     pub name: String,
 }
 
@@ -231,6 +314,7 @@ pub struct Attach {
 #[derive(Debug, Args)]
 pub struct Balloon {
     /// Name of the domain
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
     pub name: String,
 
     /// Memory that the guest keeps, such as 512M; a larger size than the machine's gives it all
@@ -277,6 +361,7 @@ pub struct Snapshot {
     pub format: Format,
 
     /// Name of the domain
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
     pub name: String,
 
     /// File to write
@@ -296,7 +381,7 @@ pub struct Stats {
     pub format: Format,
 
     /// Names of the domains [default: all]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(candidates::names))]
     pub names: Vec<String>,
 }
 
@@ -320,6 +405,19 @@ pub struct Rm {
     pub which: Which,
 }
 
+/// A time (RFC 3339, with or without "Z" and a time of day; in UTC), or a span before now.
+fn parse_time(text: &str) -> Result<SystemTime, String> {
+    if let Ok(span) = humantime::parse_duration(text) {
+        let time = SystemTime::now().checked_sub(span);
+        return time.ok_or_else(|| "that is too long ago".to_owned());
+    }
+    let day = format!("{text}T00:00:00");
+    let full = if text.contains(['T', ' ']) { text } else { &day };
+    humantime::parse_rfc3339_weak(full).map_err(|_| {
+        "give a time, such as 2026-01-31T10:20:30Z or 2026-01-31, or a span, such as 10m".to_owned()
+    })
+}
+
 /// A signal by name, with or without SIG, or by number.
 fn parse_signal(text: &str) -> Result<u8, String> {
     if let Ok(number @ 1..=64) = text.parse() {
@@ -334,6 +432,22 @@ fn parse_signal(text: &str) -> Result<u8, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_given_as_times_or_spans() {
+        let at = |text| parse_time(text).unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        for text in
+            ["2000-02-29T00:00:00Z", "2000-02-29T00:00:00", "2000-02-29 00:00:00", "2000-02-29"]
+        {
+            assert_eq!(at(text).as_secs(), 951_782_400, "{text}");
+        }
+        let then = parse_time("1h30m").unwrap();
+        let ago = SystemTime::now().duration_since(then).unwrap();
+        assert!((5400..5460).contains(&ago.as_secs()), "{ago:?}");
+        for text in ["", "yesterday", "2000-02-30", "2000-02-29T25:00:00", "10", "-1m"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn signals_have_names_and_numbers() {

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use api::pod::Network;
 use clap::{Arg, Args, Subcommand, ValueHint};
+use clap_complete::ArgValueCandidates;
 use pods::PodSpec;
 use pods::member::Join;
-use pods::spec::HOSTNAME_MAX_BYTES;
 use spec::{Backend, Name, Net, Ports, User, check_published};
 
 use super::domains as life;
 use super::pod_network::PodNetwork;
 use super::ports::published;
 use super::{Environment, Format};
+use crate::candidates;
 use api::status;
 
 /// Run pods: processes of the host with private names, without a machine.
@@ -174,13 +175,13 @@ pub struct Start {
     pub ip: Option<Ipv4Addr>,
 
     /// Forward a port of the host to the pod: [IP:][HOSTPORT:]PODPORT[/udp], or a range of ports, such as
-    /// 8000-8009:8000-8009. IP is the address to listen at, 127.0.0.1 by default; 0.0.0.0 listens at all addresses.
-    /// Without HOSTPORT a free one is chosen, and printed
+    /// 8000-8009:8000-8009. IP is the address to listen at, 127.0.0.1 by default; 0.0.0.0 listens at all addresses,
+    /// [::] at those of IPv6. Without HOSTPORT a free one is chosen, and printed
     #[arg(short, long, value_name = "PORTS")]
     pub publish: Vec<Ports>,
 
     /// Host name in the pod [default: the pod's name, or what it was in the image]
-    #[arg(long, value_name = "NAME", value_parser = parse_hostname)]
+    #[arg(long, value_name = "NAME", value_parser = spec::parse_hostname)]
     pub hostname: Option<String>,
 
     /// End the pod after SECONDS, with status 124
@@ -355,6 +356,7 @@ pub struct Checkpoint {
     pub format: Format,
 
     /// Name of the pod
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
     pub name: String,
 }
 
@@ -378,6 +380,7 @@ pub struct Migrate {
     pub net: Option<String>,
 
     /// Name of the pod
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
     pub name: String,
 
     /// Where to: unix:PATH, a socket at which `biv pod receive` listens; ssh:HOST, where `biv pod receive -` is run;
@@ -438,41 +441,25 @@ fn image(name: &str) -> Result<PathBuf, String> {
     Ok(found.ok_or_else(unknown)?.root())
 }
 
-/// What Linux takes for one, and people can read.
-fn parse_hostname(text: &str) -> Result<String, String> {
-    let is_good = |letter: char| letter.is_ascii_alphanumeric() || "-._".contains(letter);
-    match text.len() {
-        1..=HOSTNAME_MAX_BYTES if text.chars().all(is_good) => Ok(text.to_owned()),
-        _ => Err(format!("not 1 to {HOSTNAME_MAX_BYTES} letters, digits, dots and hyphens")),
-    }
-}
-
 /// Fetch the logs of a detached pod.
 ///
 /// The command's standard output goes to standard output and its standard error to standard error, in the order in
 /// which they were written. The last 4 to 8 MiB are kept.
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// Follow the log output until the pod ends
-    #[arg(short, long)]
-    pub follow: bool,
-
-    /// Show only the last N lines
-    #[arg(short = 'n', long, value_name = "N")]
-    pub tail: Option<usize>,
-
-    /// Show a timestamp before each line
-    #[arg(short, long)]
-    pub timestamps: bool,
+    /// What of it.
+    #[command(flatten)]
+    pub view: life::LogView,
 
     /// Name of the pod
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
     pub name: String,
 }
 
 impl From<Logs> for life::Logs {
     fn from(logs: Logs) -> life::Logs {
-        let Logs { follow, tail, timestamps, name } = logs;
-        life::Logs { follow, tail, timestamps, console: false, name }
+        let Logs { view, name } = logs;
+        life::Logs { view, console: false, name }
     }
 }
 
@@ -499,6 +486,7 @@ pub struct Exec {
     pub environment: Environment,
 
     /// Name of the pod
+    #[arg(add = ArgValueCandidates::new(candidates::names))]
     pub name: String,
 
     /// Command to run, and its arguments
@@ -541,17 +529,5 @@ mod tests {
             ["80:80", "80:81/udp", "0.0.0.0:80:1"].map(|port| port.parse().unwrap()).to_vec();
         assert_eq!(check_published(&ports[..2]), Ok(()));
         assert!(check_published(&ports).unwrap_err().contains("want the same port"));
-    }
-
-    #[test]
-    fn host_names_are_what_linux_takes() {
-        let check = |text: &str, expected| assert_eq!(parse_hostname(text).is_ok(), expected);
-        check("web", true);
-        check("web-1.example_2", true);
-        check(&"x".repeat(64), true);
-        check(&"x".repeat(65), false);
-        check("", false);
-        check("a b", false);
-        check("a\n", false);
     }
 }

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
+use clap_complete::ArgValueCandidates;
 use spec::{
     Board, Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net, Ports,
-    Process, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
+    Process, Restart, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
 };
 
 use super::ports::published;
 use super::{Environment, Options, root};
+use crate::candidates;
 use api::status;
 use domain::CheckedSpec;
 use domain::say::say;
@@ -50,7 +52,8 @@ pub struct Run {
 
     /// Boot this kernel: a bzImage, an ELF file with a PVH note or a Multiboot header, or the version of
     /// one that `biv kernel` has fetched, such as 6.12
-    #[arg(long, value_name = "FILE|VERSION", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE|VERSION", value_hint = ValueHint::FilePath,
+        add = ArgValueCandidates::new(candidates::kernels))]
     pub kernel: Option<PathBuf>,
 
     /// Load this initial RAM disk (for Multiboot kernels: modules, as "FILE ARG...,FILE ARG...")
@@ -72,7 +75,8 @@ pub struct Run {
     pub refresh: bool,
 
     /// Memory of the machine, such as 512M or 8G
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = spec::parse_size)]
+    #[arg(long, visible_alias = "memory", value_name = "SIZE", default_value = "1G",
+        value_parser = spec::parse_size)]
     pub mem: u64,
 
     /// The most memory that a machine of Xen's interface may ever have (--xen); `biv balloon` and `biv xen set --mem`
@@ -139,7 +143,8 @@ pub struct Run {
     pub root_disk: Option<DiskRoot>,
 
     /// Use the root file system NAME of `biv image build`
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["root", "initrd", "busybox"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["root", "initrd", "busybox"],
+        add = ArgValueCandidates::new(candidates::images))]
     pub image: Option<String>,
 
     /// Let the guest write to the directory of --root
@@ -193,7 +198,7 @@ pub struct Run {
 
     /// Forward a port of the host to the guest: [IP:][HOSTPORT:]GUESTPORT[/udp], or a range of ports, such as
     /// 8000-8009:8000-8009. IP is the address to listen at,
-    /// 127.0.0.1 by default; 0.0.0.0 listens at all addresses
+    /// 127.0.0.1 by default; 0.0.0.0 listens at all addresses, [::] at those of IPv6
     #[arg(short, long, value_name = "PORTS")]
     pub publish: Vec<Ports>,
 
@@ -232,9 +237,24 @@ pub struct Run {
     #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
 
+    /// Host name of the guest [default: what /etc/hostname says there]
+    #[arg(long, value_name = "NAME", value_parser = spec::parse_hostname)]
+    pub hostname: Option<String>,
+
+    /// Label of the domain, by which `biv ps --filter label=NAME` finds it; may be repeated
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = spec::parse_label,
+        requires = "domain")]
+    pub label: Vec<(String, String)>,
+
     /// Remove a detached domain when it has ended
     #[arg(long)]
     pub rm: bool,
+
+    /// Start a detached domain again when it has ended, by a process that supervises it: no; on-failure, if its status
+    /// is not 0, or on-failure:N, N times in a row at most; always. biv stop, kill and rm --force end that, and so does
+    /// a reboot of the host. What was in its memory is lost each time
+    #[arg(long, value_name = "POLICY", default_value = "no")]
+    pub restart: Restart,
 
     /// Keep COMMAND's standard input open, for biv attach, in a detached domain. (Otherwise it is biv's in any case)
     #[arg(short, long)]
@@ -394,6 +414,7 @@ impl Run {
             devices,
             mounts: self.volume,
             networks,
+            hostname: self.hostname,
             process: Process {
                 args: self.command,
                 terminal: self.tty,
@@ -407,6 +428,8 @@ impl Run {
                 name: self.name,
                 detached: self.detach,
                 remove: self.rm,
+                restart: self.restart,
+                labels: self.label.into_iter().collect(),
                 timeout: self.timeout,
                 ..Life::default()
             },
@@ -491,8 +514,8 @@ mod tests {
         let options = "--kernel=k --append=a=b --refresh --mem=2G --cpus=3 --root=/r --root-rw \
             --root-suid --disk=d,ro --volume=/a:/b:ro --entropy --net=user,host \
             --publish=1:2 --vsock=v,cid=9 --timeout=2.5 --console=c --debug-console=e \
-            --no-reboot --debug-exit --detach --name=n --rm --interactive --tty --cold \
-            --user=u --workdir=/w --env=E=1 \
+            --no-reboot --debug-exit --detach --name=n --hostname=h --label=x=y --rm \
+            --interactive --tty --cold --user=u --workdir=/w --env=E=1 \
             --user-exec=direct --stats --no-seccomp --without=links,spans --perf-map \
             --symbols=s --history=7 --trace-blocks=t,from=1,count=2 --interpret-blocks=1-2 \
             --list-blocks=l,show=3 --plant-fault=4 -vv -- ls -l";
@@ -502,7 +525,7 @@ mod tests {
         let text = described.to_json();
         let words = "kernel append refresh memory processors writable suid disk mounts entropy \
             reaches_host publish sockets timeout console debug-console no_reboot \
-            debug-exit detached name user directory env remove \
+            debug-exit detached name hostname labels user directory env remove \
             interactive terminal cold direct statistics \
             no_seccomp spans perf_map symbols history trace_blocks interpret_blocks \
             list_blocks plant_fault verbose args";

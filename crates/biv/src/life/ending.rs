@@ -22,6 +22,9 @@ pub(super) const END_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a process may take to end that was killed: it gives back its memory, and many may do that at once.
 const KILLED_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often it is looked whether a supervisor has ended.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Domains that are told at once. Each takes three of a process's descriptors, of which there are 1024 as a rule.
 const AT_ONCE_MAX: usize = 128;
 
@@ -29,23 +32,53 @@ const AT_ONCE_MAX: usize = 128;
 pub fn stop<R: Named>(arguments: &cli::Stop) -> Result<(), Error> {
     let patience = Duration::from_secs(arguments.time);
     let registry = R::registry()?;
-    let names = names_of(&registry, &arguments.which, |entry| entry.alive)?;
-    all_done(at_once(&registry, &names, |entry| {
+    let names = names_of(&registry, &arguments.which, is_running)?;
+    all_done(at_once(&registry, &names, |entry| stop_one(entry, patience)))
+}
+
+/// Stops one, which has so long to shut down.
+pub(super) fn stop_one<R: Named>(entry: &Entry<R>, patience: Duration) -> Result<(), Error> {
+    for_good(entry, |entry| {
         let end_of_patience = Instant::now() + patience;
         let asked = Client::connect(entry)?.post::<Value>(&path::<R>("stop"), &Value::Null);
         let left = end_of_patience.saturating_duration_since(Instant::now());
         // One that does not answer is not asked for long.
         if asked.is_ok() && entry.wait_for(left) { Ok(()) } else { end(entry) }
-    }))
+    })
+}
+
+/// Whether there is something to stop: one that lives, or is about to.
+fn is_running<R: Named>(entry: &Entry<R>) -> bool {
+    entry.alive || entry.is_supervised()
+}
+
+/// Ends one by `act`, and has its supervisor, if there is one, not start it again. That is told first: one that is just
+/// being started is either seen to live, or not started.
+fn for_good<R: Named>(
+    entry: &Entry<R>,
+    act: impl Fn(&Entry<R>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    if !entry.is_supervised() {
+        return act(entry);
+    }
+    entry.mark_stopped()?;
+    if entry.lives() {
+        act(entry)?;
+    }
+    let end = Instant::now() + END_PATIENCE;
+    while entry.is_supervised() && Instant::now() < end {
+        thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// `biv kill`.
 pub fn kill<R: Named>(arguments: &cli::Kill) -> Result<(), Error> {
     let registry = R::registry()?;
-    let names = names_of(&registry, &arguments.which, |entry| entry.alive)?;
+    let names = names_of(&registry, &arguments.which, is_running)?;
     all_done(at_once(&registry, &names, |entry| {
         if arguments.signal == KILL {
-            return end(entry);
+            return for_good(entry, end);
         }
         let kill = v1::Kill { signal: Some(arguments.signal) };
         Client::connect(entry)?.post::<Value>(&path::<R>("kill"), &kill)?;
@@ -59,8 +92,8 @@ pub fn rm<R: Named>(arguments: &cli::Rm) -> Result<(), Error> {
     let is_removed = |entry: &Entry<R>| arguments.force || !entry.alive;
     let names = names_of(&registry, &arguments.which, is_removed)?;
     let ended = at_once(&registry, &names, |entry| {
-        if entry.alive && arguments.force {
-            end(entry)?;
+        if arguments.force && is_running(entry) {
+            for_good(entry, end)?;
         }
         Ok((entry.name.clone(), entry.alive))
     });

@@ -7,9 +7,10 @@ use std::os::unix::ffi::OsStringExt;
 use protocol::Order;
 
 use super::{Error, Named, path};
-use crate::cli::domains::Exec;
+use crate::cli::Environment;
+use crate::cli::domains::{Exec, Top};
 use api::client::Client;
-use api::{http, status};
+use api::{Record, http, status};
 use session::channel::Channel;
 use session::environment::PATH;
 use session::terminal;
@@ -51,6 +52,26 @@ pub fn exec<R: Named>(arguments: &Exec) -> Result<u8, Error> {
             let _ = writeln!(io::stderr(), "biv: the {} ended before the command did", R::KIND);
             status::GUEST_LOST
         }
+    })
+}
+
+/// `biv top`; returns the status of ps(1).
+pub fn top(arguments: &Top) -> Result<u8, Error> {
+    // All but kthreadd and its children, the kernel's threads. Busybox has fewer options and columns.
+    const COLUMNS: &str = "ps --ppid 2 -p 2 --deselect -o user,pid,ppid,pcpu,etime,tty,time,args \
+                           2>/dev/null || exec ps";
+    let command = match arguments.options.is_empty() {
+        true => ["/bin/sh", "-c", COLUMNS].map(OsString::from).to_vec(),
+        false => [OsString::from("ps")].into_iter().chain(arguments.options.clone()).collect(),
+    };
+    exec::<Record>(&Exec {
+        interactive: false,
+        tty: false,
+        user: None,
+        workdir: "/".into(),
+        environment: Environment::default(),
+        name: arguments.name.clone(),
+        command,
     })
 }
 

@@ -8,7 +8,7 @@ use rustix::fs::inotify;
 
 use super::{Error, Named};
 use crate::cli::domains::Logs;
-use api::log::{Line, Reader, Stream, last_lines};
+use api::log::{Line, Reader, Stream, last_lines, time_of};
 use api::{Entry, files};
 
 /// How often it is looked whether the domain still lives.
@@ -24,10 +24,10 @@ pub fn logs<R: Named>(arguments: &Logs) -> Result<(), Error> {
         reader => reader?,
     };
     // What is watched from before the first look cannot be missed.
-    let watch = arguments.follow.then(|| watch(&entry)).transpose()?;
-    let mut printer = Printer { timestamps: arguments.timestamps, at_start: [true; 2] };
+    let watch = arguments.view.follow.then(|| watch(&entry)).transpose()?;
+    let mut printer = Printer { timestamps: arguments.view.timestamps, at_start: [true; 2] };
     let lines = read(&mut reader, arguments)?;
-    let shown = arguments.tail.map_or(&lines[..], |count| last_lines(&lines, count));
+    let shown = arguments.view.tail.map_or(&lines[..], |count| last_lines(&lines, count));
     printer.print(shown)?;
     if let Some(watch) = watch {
         // What came before the end is read after it was seen.
@@ -50,7 +50,13 @@ pub fn logs<R: Named>(arguments: &Logs) -> Result<(), Error> {
 /// What the log has had since the last time, of what is wanted.
 fn read(reader: &mut Reader, arguments: &Logs) -> io::Result<Vec<Line>> {
     let mut lines = reader.read()?;
-    lines.retain(|line| (line.stream == Stream::Console) == arguments.console);
+    // All times are of one form, and in the order of their text.
+    let since = arguments.view.since.map(time_of).unwrap_or_default();
+    let until = arguments.view.until.map(time_of);
+    lines.retain(|line| {
+        let is_in_time = line.time >= since && until.as_ref().is_none_or(|end| line.time < *end);
+        is_in_time && (line.stream == Stream::Console) == arguments.console
+    });
     Ok(lines)
 }
 

@@ -12,6 +12,7 @@ use api::client::{self, Client};
 use api::v1::{self, Inspection};
 use api::{Entry, Kind, Name, Record, Registry, registry};
 
+mod again;
 mod cp;
 mod ending;
 mod exec;
@@ -22,9 +23,10 @@ pub(crate) mod ps;
 pub(crate) mod snapshot;
 mod stats;
 
+pub use again::{rename, restart, start};
 pub use cp::cp;
 pub use ending::{kill, rm, stop};
-pub use exec::exec;
+pub use exec::{exec, top};
 pub use join::{attach, console};
 pub use logs::logs;
 pub use named::Named;
@@ -103,6 +105,20 @@ pub enum Error {
     /// Its network.
     #[error(transparent)]
     Network(#[from] domain::network::Error),
+    /// One that cannot be started again.
+    #[error("domain {0} went on from a snapshot: restore that again with `biv restore`")]
+    NoDescription(Name),
+    /// One whose description cannot be used any more.
+    #[error("cannot start domain {0}: {1}")]
+    Start(Name, String),
+    /// One of which nothing is there when it has ended.
+    #[error(
+        "domain {0} was not started with --detach, or with --rm: there is no starting it again"
+    )]
+    NotKept(Name),
+    /// One that did not get so far; it has said why.
+    #[error("domain {0} did not start: status {1}")]
+    NotStarted(Name, u8),
     /// Several of them.
     #[error("{0}")]
     Several(String),
@@ -115,7 +131,12 @@ pub fn inspect<R: Named>(arguments: &cli::Inspect) -> Result<(), Error> {
     for name in &arguments.names {
         let entry = registry.find(name)?;
         all.push(match ask(&entry) {
-            Some(inspection) => serde_json::to_value(inspection).map_err(io::Error::other)?,
+            Some(inspection) => {
+                let mut said = serde_json::to_value(inspection).map_err(io::Error::other)?;
+                // It may have had another name when it was started.
+                said["record"]["name"] = entry.name.as_str().into();
+                said
+            }
             None => {
                 let state = ps::state_of_ended(&entry);
                 let reason = ps::reason(&entry);
@@ -145,9 +166,18 @@ pub(crate) fn for_each<R: Named>(
     which: &Which,
     act: impl Fn(&Registry<R>, &Entry<R>) -> Result<(), Error>,
 ) -> Result<(), Error> {
+    for_those(which, |entry| entry.alive, act)
+}
+
+/// The same to those that are named, or to all that `is_meant` is true of.
+fn for_those<R: Named>(
+    which: &Which,
+    is_meant: impl Fn(&Entry<R>) -> bool,
+    act: impl Fn(&Registry<R>, &Entry<R>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let registry = R::registry()?;
     let mut failures = Vec::new();
-    for name in names_of(&registry, which, |entry| entry.alive)? {
+    for name in names_of(&registry, which, is_meant)? {
         let done = registry.find(&name).map_err(Error::from).and_then(|it| act(&registry, &it));
         match done {
             Err(Error::Io(error)) => return Err(error.into()),

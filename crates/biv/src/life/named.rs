@@ -1,5 +1,7 @@
 //! What verbs need to know of what has a name: domains and pods have the same verbs.
 
+use std::collections::BTreeMap;
+
 use api::client::Client;
 use api::{Ended, Entry, Kept, Record, Registry, pod, registry, v1};
 use serde::Serialize;
@@ -19,6 +21,8 @@ pub trait Named: Kept {
     fn ending(&self) -> Option<&Ended>;
     /// Whether its command has a terminal.
     fn has_terminal(&self) -> bool;
+    /// Its labels, if it can have some.
+    fn labels(&self) -> Option<&BTreeMap<String, String>>;
 }
 
 impl Named for Record {
@@ -45,6 +49,10 @@ impl Named for Record {
     fn has_terminal(&self) -> bool {
         self.has_terminal
     }
+
+    fn labels(&self) -> Option<&BTreeMap<String, String>> {
+        Some(&self.spec.life.labels)
+    }
 }
 
 impl Named for pod::Record {
@@ -70,6 +78,10 @@ impl Named for pod::Record {
 
     fn has_terminal(&self) -> bool {
         self.has_terminal
+    }
+
+    fn labels(&self) -> Option<&BTreeMap<String, String>> {
+        None
     }
 }
 

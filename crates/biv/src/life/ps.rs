@@ -1,5 +1,6 @@
 //! `biv ps`.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 
 use serde::Serialize;
@@ -32,6 +33,7 @@ struct Row {
     processors: u8,
     memory: u64,
     detached: bool,
+    labels: BTreeMap<String, String>,
     command: Vec<String>,
 }
 
@@ -54,7 +56,8 @@ pub fn list<R: Named, T: Serialize>(
     // Whoever asks for a state may mean that of those that have ended.
     let wants_all =
         arguments.all || arguments.filter.iter().any(|one| matches!(one, Filter::State(_)));
-    let listed = entries.iter().filter(|entry| entry.alive || wants_all);
+    let is_there = |entry: &&Entry<R>| entry.alive || wants_all || entry.is_supervised();
+    let listed = entries.iter().filter(is_there);
     let listed = listed.filter(|entry| arguments.filter.iter().all(|one| holds(one, entry)));
     if arguments.quiet {
         let names: String = listed.map(|entry| format!("{}\n", entry.name)).collect();
@@ -72,11 +75,16 @@ fn holds<R: Named>(filter: &Filter, entry: &Entry<R>) -> bool {
     match filter {
         Filter::Name(text) => entry.name.as_str().contains(text),
         Filter::State(state) => state_of(entry).starts_with(state),
+        Filter::Label(name, value) => {
+            let labels = entry.record.as_ref().and_then(R::labels);
+            let found = labels.and_then(|labels| labels.get(name));
+            found.is_some_and(|found| value.as_ref().is_none_or(|value| found == value))
+        }
     }
 }
 
 fn row(entry: &Entry) -> Option<Row> {
-    let Record { name, pid, created, processors, memory, detached, command, ending, .. } =
+    let Record { name, pid, created, processors, memory, detached, command, ending, spec, .. } =
         entry.record.clone()?;
     Some(Row {
         name: name.to_string(),
@@ -88,6 +96,7 @@ fn row(entry: &Entry) -> Option<Row> {
         processors,
         memory,
         detached,
+        labels: spec.life.labels,
         command,
     })
 }
@@ -96,6 +105,7 @@ fn row(entry: &Entry) -> Option<Row> {
 pub fn state_of<R: Named>(entry: &Entry<R>) -> String {
     match entry.alive {
         true => ask(entry).map_or("not answering", |inspection| R::state(&inspection)).to_owned(),
+        false if entry.is_supervised() => "restarting".to_owned(),
         false => state_of_ended(entry),
     }
 }
@@ -233,6 +243,7 @@ mod tests {
             processors: 1,
             memory: 1 << 30,
             detached: true,
+            labels: BTreeMap::new(),
             command: vec!["sh".to_owned(), "-c".to_owned(), "x".repeat(200)],
         };
         let narrow = table(&[row()], 0, Some(100));

@@ -18,7 +18,8 @@ pub fn needs(directories: &Directories, spec: &Spec) -> Vec<Frame> {
     let image_disks = directories.image_disk.iter().count();
     let (mounts, devices) = (directories.list(), list(spec, image_disks));
     let mounts = mounts.chunks(PART_BYTES).map(|part| Frame::Mounts(part.to_vec()));
-    mounts.chain([Frame::Devices(devices)]).collect()
+    let hostname = spec.hostname.iter().map(|name| Frame::Hostname(name.clone().into_bytes()));
+    mounts.chain([Frame::Devices(devices)]).chain(hostname).collect()
 }
 
 /// The list of devices, where so many disks are images of roots.

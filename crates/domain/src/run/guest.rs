@@ -1,6 +1,5 @@
 //! Chooses what a machine boots: a kernel, a user space and the drivers that they need.
 
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,11 +14,11 @@ use super::error::Error;
 use super::host_resources::{HostResources, Likeness};
 use super::image_disk::{self, ImageDisk};
 use super::modules::{self, Modules};
-use super::order::{SHELL, is_on_terminal};
+use super::order::{arguments, is_on_terminal};
 use super::paravirtual::{self, is_paravirtual};
 use super::warm::{self, Key, Start};
 use super::{disk, files, plugged};
-use crate::domain::{Domain, Plan};
+use crate::domain::{Beginning, Domain, Plan};
 use crate::{unpack, vsock};
 use hub::Conversation;
 use provision::images::{self, Image};
@@ -358,12 +357,11 @@ impl Guest {
         if let Some(command) = &self.known_command {
             return command.clone();
         }
-        let word = |word: &OsString| word.to_string_lossy().into_owned();
-        match spec.process.args.is_empty() {
-            _ if self.is_plain => vec![self.kernel_path.to_string_lossy().into_owned()],
-            true => SHELL.map(|word| String::from_utf8_lossy(word).into()).to_vec(),
-            false => spec.process.args.iter().map(word).collect(),
+        if self.is_plain {
+            return vec![self.kernel_path.to_string_lossy().into_owned()];
         }
+        let words = arguments(spec, &self.directories);
+        words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }
 
     /// The machine's properties in the registry.
@@ -375,6 +373,7 @@ impl Guest {
             has_terminal: is_on_terminal(spec),
             kernel: self.kernel_path.to_string_lossy().into_owned(),
             origin: recorded(spec, self)?,
+            beginning: Beginning::New,
         })
     }
 

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use spec::Spec;
 
 use super::restore::GoOn;
+use crate::domain::Beginning;
 use crate::helper::again;
 
 /// The kind of process that does this.
@@ -28,7 +29,9 @@ pub const KIND: &str = "launch";
 #[serde(rename_all = "kebab-case")]
 pub enum Launch {
     /// A machine is to run.
-    Run(Box<Spec>),
+    Run(Box<Spec>, Beginning),
+    /// One is to run, and again when it has ended, as its description says.
+    Supervise(Box<Spec>, Beginning),
     /// One is to go on.
     GoOn(Box<GoOn>),
 }
@@ -38,7 +41,7 @@ impl Launch {
     #[must_use]
     pub fn verbosity(&self) -> u8 {
         match self {
-            Self::Run(spec) => spec.watch.verbose,
+            Self::Run(spec, _) | Self::Supervise(spec, _) => spec.watch.verbose,
             Self::GoOn(_) => 0,
         }
     }
@@ -47,7 +50,8 @@ impl Launch {
     #[must_use]
     pub fn is_detached(&self) -> bool {
         match self {
-            Self::Run(spec) => spec.life.detached,
+            Self::Run(spec, _) => spec.life.detached,
+            Self::Supervise(..) => true,
             Self::GoOn(order) => order.detached,
         }
     }
@@ -55,7 +59,7 @@ impl Launch {
     /// What is to run, for people.
     fn shown(&self) -> Vec<OsString> {
         match self {
-            Self::Run(spec) => spec.process.args.clone(),
+            Self::Run(spec, _) | Self::Supervise(spec, _) => spec.process.args.clone(),
             Self::GoOn(order) => vec![order.file.clone().into_os_string()],
         }
     }

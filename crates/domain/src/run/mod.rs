@@ -1,7 +1,7 @@
 //! From a description to a running machine, and on to the end of its command.
 //!
 //! - [`checked`]: a description that has been checked.
-//! - [`start`]: starts it here or in a detached process, which reads [`launch`]'s file;
+//! - [`start`]: starts it here or in a detached process, which reads [`launch`]'s file, and may be its [`supervisor`];
 //!   [`restore`]: starts from a snapshot. Both call [`runner`], which makes the configuration that
 //!   `vmm` builds a machine from.
 //! - [`guest`]: what boots, with its [`directories`], [`image_disk`] and [`files`]; [`warm`]:
@@ -32,9 +32,10 @@ mod runner;
 pub mod sandbox;
 mod start;
 mod statistics;
+mod supervisor;
 mod tail;
 mod warm;
 
 pub use checked::CheckedSpec;
 pub use error::Error;
-pub use start::{carry_out, go_on, launch};
+pub use start::{carry_out, go_on, launch, start_again};

@@ -1,5 +1,6 @@
 //! The order for the guest's init: the command that it is to run.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use protocol::Order;
@@ -7,10 +8,24 @@ use spec::Spec;
 
 use super::directories::Directories;
 use session::environment::{self, PATH};
-use session::terminal;
+use session::{shell, terminal};
 
-/// What runs when no command is given.
-pub const SHELL: [&[u8]; 2] = [b"/bin/sh", b"-l"];
+/// What runs when no command is given, and nobody types who has a shell of his own there.
+pub const SHELL: [&str; 2] = ["/bin/sh", "-l"];
+
+/// The program that runs, and its arguments: by default a shell, for somebody at a terminal his own, if the guest looks
+/// like the host.
+pub fn arguments(spec: &Spec, directories: &Directories) -> Vec<OsString> {
+    let process = &spec.process;
+    if !process.args.is_empty() {
+        return process.args.clone();
+    }
+    let is_own = directories.is_the_host && is_on_terminal(spec);
+    match is_own.then(|| shell::of(process.user.as_deref())).flatten() {
+        Some(shell) => vec![shell.into(), SHELL[1].into()],
+        None => SHELL.map(OsString::from).to_vec(),
+    }
+}
 
 /// Whether the command is to have a terminal.
 pub fn is_on_terminal(spec: &Spec) -> bool {
@@ -32,10 +47,7 @@ pub fn order(spec: &Spec, directories: &Directories) -> Order {
     for variable in &process.env {
         environment::replace(&mut environment, variable.as_bytes());
     }
-    let arguments = match process.args.is_empty() {
-        true => SHELL.map(<[u8]>::to_vec).to_vec(),
-        false => process.args.iter().map(|argument| argument.clone().into_vec()).collect(),
-    };
+    let arguments = arguments(spec, directories).into_iter().map(OsString::into_vec).collect();
     let directory = process.directory.as_ref().or(directories.working_directory.as_ref());
     Order {
         arguments,

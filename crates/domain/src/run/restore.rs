@@ -4,6 +4,7 @@
 //! nothing. The host resources come from the command line, or from the file's label if this user's
 //! `biv` has signed it ([`crate::seal`]), and from nowhere else.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ use super::host_resources::HostResources;
 use super::order::SHELL;
 use super::runner::{enter_directory, run_domain};
 use super::sandbox;
+use crate::domain::Beginning;
 use crate::network;
 use crate::seal::{self, Purpose};
 use crate::snapshot::Note;
@@ -86,7 +88,7 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
     };
     let mut guest = Guest::restored(&spec, snapshot, note.conversation, looks)?;
     guest.known_command = Some(origin.command);
-    run_domain(guest, network, &spec, child)
+    run_domain(guest, network, &spec, child, Beginning::FromSnapshot)
 }
 
 /// What it has of the host: what is said, and what was recorded if `is_ours`. Otherwise all that is wanted has to
@@ -117,7 +119,7 @@ fn machine(recorded: &Spec, order: &GoOn) -> Spec {
     // It has the devices of one that is known to others, and is that.
     let made_up = || (!order.detached).then(|| Name::generated(domain_files::random()));
     let Process { args, terminal, interactive, .. } = recorded.process.clone();
-    let shell = || SHELL.map(|word| String::from_utf8_lossy(word).into_owned().into()).to_vec();
+    let shell = || SHELL.map(OsString::from).to_vec();
     let mut spec = Spec {
         boot: Boot {
             append: guest::has_virtio_console(recorded).then(|| "console=hvc0".to_owned()),

@@ -12,7 +12,7 @@ use spec::Spec;
 use vmm::devices::{Devices, Port, Serial};
 use vmm::{Outcome, SerialBackend, TimeOfDay};
 
-use crate::domain::{Domain, GuestEnd};
+use crate::domain::{Beginning, Domain, GuestEnd, Plan};
 use crate::inspect;
 use crate::network;
 use crate::snapshot::{Finish, Snapshots};
@@ -49,9 +49,10 @@ pub fn run_domain(
     network: Option<network::Starting>,
     spec: &Spec,
     child: Option<Child>,
+    beginning: Beginning,
 ) -> Result<u8, Error> {
     let path = guest.kernel_path.clone();
-    let mut domain = Domain::begin(guest.plan(spec)?)?;
+    let mut domain = Domain::begin(Plan { beginning, ..guest.plan(spec)? })?;
     let result = run_guest(guest, network, spec, &mut domain, child).map_err(|error| match error {
         Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
             Error::Kernel { path, error }

@@ -2,14 +2,16 @@
 
 use std::os::unix::process::CommandExt;
 
-use spec::Spec;
+use api::StartedBy;
+use spec::{Restart, Spec};
 
 use super::checked::CheckedSpec;
 use super::error::Error;
 use super::guest::{self, Guest};
 use super::launch::{self, Carry, Launch};
 use super::runner::{enter_directory, run_domain};
-use super::{machine, restore, warm};
+use super::{machine, restore, supervisor, warm};
+use crate::domain::{Beginning, Domain};
 use crate::{domain, log, network};
 use session::detach::{self, Child};
 
@@ -20,11 +22,30 @@ use session::detach::{self, Child};
 ///
 /// The machine cannot be made, or fails before its guest ends.
 pub fn launch(spec: CheckedSpec) -> Result<u8, Error> {
-    let spec = spec.into_inner();
+    begin(spec, Beginning::New)
+}
+
+/// Starts a detached machine again that has ended, as [`launch`] has started it. It has the name that its description
+/// says.
+///
+/// # Errors
+///
+/// As with [`launch`], or there is none of that name that has ended.
+pub fn start_again(spec: CheckedSpec) -> Result<u8, Error> {
+    begin(spec, Beginning::Again(StartedBy::User))
+}
+
+fn begin(spec: CheckedSpec, beginning: Beginning) -> Result<u8, Error> {
+    let mut spec = spec.into_inner();
     log::start(spec.watch.verbose);
-    match spec.life.detached {
-        true => detach(&Launch::Run(Box::new(spec))),
-        false => boot(&spec, None),
+    if Domain::is_wanted(&spec.life) && spec.directory.is_none() {
+        // It may be started again from elsewhere.
+        spec.directory = std::env::current_dir().ok();
+    }
+    match (spec.life.detached, spec.life.restart) {
+        (false, _) => boot(&spec, None, beginning),
+        (true, Restart::No) => detach(&Launch::Run(Box::new(spec), beginning)),
+        (true, _) => detach(&Launch::Supervise(Box::new(spec), beginning)),
     }
 }
 
@@ -57,19 +78,20 @@ pub fn carry_out(order: &Carry) -> Result<u8, Error> {
     let child = order.detached.then(Child::of_process).transpose();
     let child = child.map_err(domain::Error::Detach)?;
     match launch {
-        Launch::Run(spec) => boot(&spec, child),
+        Launch::Run(spec, beginning) => boot(&spec, child, beginning),
+        Launch::Supervise(spec, beginning) => Ok(supervisor::supervise(*spec, beginning, child)?),
         Launch::GoOn(order) => restore::restore(&order, child),
     }
 }
 
 /// Runs a machine that is described, from a warm start if there is one that fits; returns the exit status.
-fn boot(spec: &Spec, child: Option<Child>) -> Result<u8, Error> {
+fn boot(spec: &Spec, child: Option<Child>, beginning: Beginning) -> Result<u8, Error> {
     enter_directory(spec)?;
     // It starts while we read the guest's files.
     let network = network::start(spec, &guest::net(spec))?;
     let mut guest = Guest::find(spec)?;
     let key = guest.key.take();
-    let result = run_domain(guest, network, spec, child);
+    let result = run_domain(guest, network, spec, child, beginning);
     if let Err(Error::Machine(machine::Error::Machine(vmm::Error::Snapshot(_)))) = &result {
         // It was taken for one that fits; the next machine boots, and leaves another.
         key.iter().for_each(warm::forget);
@@ -87,7 +109,7 @@ fn start_cold(spec: &Spec) {
     let mut spec = spec.clone();
     spec.boot.cold = true;
     // If that fails, it is said why there was no warm start.
-    if let Ok(mut command) = launch::command(&Launch::Run(Box::new(spec))) {
+    if let Ok(mut command) = launch::command(&Launch::Run(Box::new(spec), Beginning::New)) {
         let _ = command.exec();
     }
 }

@@ -1,0 +1,36 @@
+//! What completes a word of a command line: the names of domains, pods, kernels and images that there are. What cannot
+//! be listed has none.
+
+use api::{Entry, Kept, Record, Registry, pod};
+use clap_complete::CompletionCandidate;
+
+/// Names of domains or, on a command line about pods, of pods.
+pub fn names() -> Vec<CompletionCandidate> {
+    // The words that are completed follow two dashes and the program's name.
+    let is_of_pods = std::env::args_os().nth(3).is_some_and(|verb| verb == "pod");
+    match is_of_pods {
+        true => names_of(Registry::<pod::Record>::of_pods()),
+        false => names_of(Registry::<Record>::open()),
+    }
+}
+
+fn names_of<R: Kept, E>(registry: Result<Registry<R>, E>) -> Vec<CompletionCandidate> {
+    let entries = registry.ok().and_then(|registry| registry.list().ok()).unwrap_or_default();
+    let candidate = |entry: &Entry<R>| {
+        let state = if entry.alive { "running" } else { "ended" };
+        CompletionCandidate::new(entry.name.as_str()).help(Some(state.into()))
+    };
+    entries.iter().map(candidate).collect()
+}
+
+/// Versions of kernels that have been fetched.
+pub fn kernels() -> Vec<CompletionCandidate> {
+    let kernels = provision::kernels::list().unwrap_or_default();
+    kernels.iter().map(|kernel| CompletionCandidate::new(&kernel.release)).collect()
+}
+
+/// Names of images.
+pub fn images() -> Vec<CompletionCandidate> {
+    let images = provision::images::list().unwrap_or_default();
+    images.iter().map(|image| CompletionCandidate::new(&image.name)).collect()
+}
