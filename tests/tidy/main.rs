@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 41] = [
+const MAY_IMPORT: [(&str, &[&str]); 42] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
@@ -37,6 +37,7 @@ const MAY_IMPORT: [(&str, &[&str]); 41] = [
     ("direct", &["host", "locks"]),
     ("cpu", &["direct", "host", "locks", "xen-abi"]),
     ("machine", &["locks", "xen-abi", "xen-io"]),
+    ("debugger", &["host"]),
     ("devices", &["locks", "machine"]),
     ("erofs", &[]),
     ("files", &["host", "locks"]),
@@ -52,6 +53,7 @@ const MAY_IMPORT: [(&str, &[&str]); 41] = [
         "domain",
         &[
             "api",
+            "debugger",
             "erofs",
             "files",
             "gates",

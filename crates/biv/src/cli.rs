@@ -15,6 +15,7 @@ use provision::kernels::Flavour;
 pub mod domains;
 mod environment;
 mod format;
+mod gdb;
 pub mod pod;
 pub mod pod_network;
 mod ports;

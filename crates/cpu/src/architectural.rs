@@ -22,6 +22,7 @@ use crate::native::call_out::CallOuts;
 use crate::paravirtual::Paravirtual;
 use crate::replay::Replay;
 use crate::statistics::{Forms, Statistics};
+use crate::stops::Debugging;
 use crate::system::SystemState;
 use crate::user::spaces::Spaces;
 use crate::vcpu_group::VcpuGroup;
@@ -53,6 +54,8 @@ pub(crate) struct Architectural {
     pub(crate) kick: Arc<KickState>,
     /// CR3 was loaded since the run loop last checked. The run loop decides how threads of the address space execute.
     pub(crate) has_switched_spaces: bool,
+    /// What a debugger wants.
+    pub(crate) debugging: Debugging,
     pub(crate) statistics: Statistics,
     /// Instructions that were interpreted and assisted, by code, when counting is on.
     pub(crate) forms: Option<Box<Forms>>,
@@ -102,6 +105,7 @@ impl Architectural {
             paravirtual: config.board.paravirtual.then(Box::default),
             kick,
             has_switched_spaces: false,
+            debugging: Debugging::none(),
             statistics: Statistics::default(),
             forms: None,
         })
@@ -137,10 +141,13 @@ impl Architectural {
         self.replay.queue(Exit::TprWrite { value });
     }
 
-    /// Tell the debug registers of a data access (SDM 3B 18.2).
+    /// Tell the debug registers of a data access (SDM 3B 18.2), and a debugger outside.
     pub(crate) fn watch(&mut self, at: Linear, size: usize, access: Access, by: Privilege) {
         if self.context.regs.dr[7] & 0xff != 0 && by == Privilege::Current {
             self.note_data_access(at, size, access);
+        }
+        if self.debugging.watches() {
+            self.debugging.note_access(at, size, access);
         }
     }
 

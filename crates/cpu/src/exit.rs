@@ -41,6 +41,8 @@ pub enum Exit {
     InterruptWindow,
     /// [`crate::Kick::kick`] was called, or the alarm of [`crate::Vcpu::set_alarm`] has gone off.
     Kicked,
+    /// A debugger is to be told why the vCPU has stopped: [`crate::Vcpu::take_stop`] says it.
+    Debug,
     /// Triple fault: the processor has shut down (SDM 3A 6.15, "shutdown").
     Shutdown,
 }

@@ -49,6 +49,7 @@ pub enum ExitKind {
     Halt,
     InterruptWindow,
     Kicked,
+    Debug,
     Shutdown,
 }
 
@@ -68,13 +69,15 @@ impl ExitKind {
             Self::Halt => "halt",
             Self::InterruptWindow => "interrupt window",
             Self::Kicked => "called away",
+            Self::Debug => "stop for a debugger",
             Self::Shutdown => "shutdown",
         }
     }
 
     /// Whether it has a place and a value.
     fn has_value(self) -> bool {
-        !matches!(self, Self::Halt | Self::InterruptWindow | Self::Kicked | Self::Shutdown)
+        use ExitKind::{Debug, Halt, InterruptWindow, Kicked, Shutdown};
+        !matches!(self, Halt | InterruptWindow | Kicked | Debug | Shutdown)
     }
 }
 
@@ -97,6 +100,7 @@ impl Happened {
             Exit::Halt => (K::Halt, 0, 0),
             Exit::InterruptWindow => (K::InterruptWindow, 0, 0),
             Exit::Kicked => (K::Kicked, 0, 0),
+            Exit::Debug => (K::Debug, 0, 0),
             Exit::Shutdown => (K::Shutdown, 0, 0),
         };
         Self::Exit { rip, kind, place, value }

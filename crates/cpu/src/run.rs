@@ -40,6 +40,9 @@ impl Vcpu {
             if let Some(exit) = self.arch.replay.take_queued() {
                 return exit;
             }
+            if self.has_stopped() {
+                return Exit::Debug;
+            }
             if self.pending.shut_down {
                 return Exit::Shutdown;
             }
@@ -47,7 +50,11 @@ impl Vcpu {
                 return Exit::Kicked;
             }
             self.checkpoint();
-            if let Some(exit) = self.take_events() {
+            let exit = match self.arch.debugging.is_stepping() {
+                false => self.take_events(),
+                true => self.take_events_of_step(),
+            };
+            if let Some(exit) = exit {
                 return exit;
             }
             if let Some(exit) = self.advance() {
@@ -69,7 +76,7 @@ impl Vcpu {
     }
 
     /// Deliver what is pending. An exit that is in the middle of an instruction comes first.
-    fn take_events(&mut self) -> Option<Exit> {
+    pub(crate) fn take_events(&mut self) -> Option<Exit> {
         if self.arch.replay.has_question() {
             return None;
         }
@@ -116,6 +123,12 @@ impl Vcpu {
     fn advance(&mut self) -> Option<Exit> {
         self.arch.note_users();
         self.arch.heed_mirror();
+        if self.arch.debugging.is_stepping() {
+            return self.step_for_debugger();
+        }
+        if self.stops_ahead() {
+            return Some(Exit::Debug);
+        }
         if self.wants_direct() {
             return self.run_direct();
         }
@@ -131,6 +144,7 @@ impl Vcpu {
             && regs.rflags() & (rflags::TF | rflags::DF) == 0
             && regs.interrupt_shadow == 0
             && regs.dr[7] & 0xff == 0
+            && !self.arch.debugging.watches()
             && !self.arch.replay.has_question()
             && !self.alignment_checks()
     }
@@ -327,7 +341,8 @@ impl Vcpu {
     /// Go on behind a hypercall that the vCPU has carried out itself. If an event waits, the run loop delivers it
     /// first, as behind any hypercall.
     fn go_on_after_call(&mut self) -> Resume {
-        if self.arch.is_kicked() || self.arch.has_event() || !self.may_translate() {
+        let waits = self.arch.is_kicked() || self.arch.has_event();
+        if waits || !self.may_translate() || self.breaks_here() {
             return Resume::Dispatch(None);
         }
         match self.find_block(None) {
@@ -401,7 +416,7 @@ impl Vcpu {
 
     /// Link a jump, or enter its target into the jump cache; where to go on.
     fn follow(&mut self, reason: Reason) -> Option<HostCode> {
-        if !self.may_translate() || self.wants_direct() {
+        if !self.may_translate() || self.wants_direct() || self.breaks_here() {
             return None;
         }
         let slot = self.arch.context.detail;
@@ -410,6 +425,7 @@ impl Vcpu {
         let target = self.find_block(from).ok()??;
         let linked = reason == Reason::Unlinked
             && !self.is_traced()
+            && !self.arch.debugging.is_suspect(self.arch.context.regs.rip)
             && generation == self.generation
             && self.link(slot, target);
         if linked {

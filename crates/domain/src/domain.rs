@@ -22,6 +22,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 
 use locks::Unpoisoned;
@@ -155,7 +156,9 @@ pub struct Domain {
 impl Domain {
     /// Enters it in the registry if it has a name or goes on by itself.
     pub fn begin(plan: Plan) -> Result<Domain, Error> {
-        match Self::is_wanted(&plan.spec.life) {
+        // gdb's socket is in its directory.
+        let has_gdb = plan.spec.watch.gdb.as_ref().is_some_and(|gdb| gdb.at.is_none());
+        match Self::is_wanted(&plan.spec.life) || has_gdb {
             true => Self::enter(plan),
             false => Ok(Domain::unknown()),
         }
@@ -251,6 +254,12 @@ impl Domain {
     #[must_use]
     pub fn directory(&self) -> Option<&OwnedFd> {
         self.claim.as_ref().map(|claim| &claim.directory)
+    }
+
+    /// Its directory and where that is, if it has one.
+    #[must_use]
+    pub fn place(&self) -> Option<(&OwnedFd, &Path)> {
+        self.claim.as_ref().map(|claim| (&claim.directory, claim.path.as_path()))
     }
 
     /// Whether others can find it, and sit down at its console.

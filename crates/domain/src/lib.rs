@@ -5,6 +5,7 @@
 //!   and its rights.
 //! - [`domain`]: a domain among others, and the thread that serves its socket ([`server`],
 //!   [`mod@hub`]).
+//! - `debugging`: how gdb debugs its guest.
 //! - [`processes`]: the program's other executions ([`helper`]): [`network`], [`vsock`],
 //!   [`unpack`], [`seal`], [`mod@keeper`], the file server, and a detached machine.
 //! - [`inspect`]: traces and profiles of the engine; [`layout`]: the addresses of this process.
@@ -26,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod console;
+mod debugging;
 pub mod domain;
 pub mod inspect;
 mod job;

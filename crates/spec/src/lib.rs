@@ -29,6 +29,7 @@ mod disk;
 mod engine;
 mod error;
 mod extent;
+mod gdb;
 mod hostname;
 mod life;
 mod machine;
@@ -52,6 +53,7 @@ pub use disk::{Disk, Format};
 pub use engine::{Engine, UserExecution};
 pub use error::Error;
 pub use extent::Extent;
+pub use gdb::{Gdb, GdbAddress};
 pub use hostname::parse as parse_hostname;
 pub use life::{Life, Restart, parse_label};
 pub use machine::{Board, Machine};
@@ -275,6 +277,11 @@ impl Spec {
                 "a machine of Xen's interface mounts no directories (machine.board, mounts)",
             );
         }
+        if self.watch.gdb.is_some() {
+            return Some(
+                "a machine of Xen's interface is not debugged yet (machine.board, watch.gdb)",
+            );
+        }
         if !self.devices.iter().all(is_disk) {
             return Some("a machine of Xen's interface has disks only (machine.board, devices)");
         }
@@ -311,6 +318,7 @@ impl Spec {
         add("life.", &self.life.other);
         add("engine.", &self.engine.other);
         add("watch.", &self.watch.other);
+        self.watch.gdb.iter().for_each(|gdb| add("watch.gdb.", &gdb.other));
         self.root.other().into_iter().for_each(|other| add("root.", other));
         self.devices.iter().for_each(|device| add("devices.", device.other()));
         self.mounts.iter().for_each(|mount| add("mounts.", &mount.other));

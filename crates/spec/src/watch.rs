@@ -7,7 +7,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Other, is_default, text};
+use crate::{Gdb, Other, is_default, text};
 
 /// Traces and statistics.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -45,6 +45,9 @@ pub struct Watch {
     /// This block is translated wrongly, to test the tools that find such a block.
     #[serde(skip_serializing_if = "is_default")]
     pub plant_fault: Option<String>,
+    /// gdb may connect.
+    #[serde(skip_serializing_if = "is_default")]
+    pub gdb: Option<Gdb>,
     /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,

@@ -186,6 +186,8 @@ pub struct Configuration {
     pub gates: Option<gates::Gates>,
     /// Told about the machine's helpers, for who counts what they use.
     pub on_helpers: OnHelpers,
+    /// A debugger holds the processors from the start on ([`crate::Debugger::release`]).
+    pub held: bool,
     /// Confine this process for good before the guest starts (see [`host::confine`]).
     pub confine: bool,
 }
@@ -215,6 +217,7 @@ impl Default for Configuration {
             reporter: Reporter::default(),
             gates: None,
             on_helpers: OnHelpers::default(),
+            held: false,
             confine: false,
         }
     }

@@ -1,13 +1,16 @@
 //! How a machine ends or stands still: from any of its processors, or from outside, and for all of them.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
+use cpu::{Stopped, Vcpu};
 use locks::Unpoisoned;
 use machine::saved::Busy;
 
 use crate::activity::Activity;
+use crate::hold::{Hold, Task};
 use crate::limits::MAX_PROCESSORS;
 use crate::outcome::{Error, Outcome};
 use crate::waker::Waker;
@@ -20,6 +23,8 @@ const STOPPED: u32 = 2;
 const PAUSED: u32 = 4;
 /// The power button has been pushed.
 const BUTTON: u32 = 8;
+/// A debugger holds the processors, but for those that it has released.
+const HELD: u32 = 16;
 /// The first vCPU is to report what it does; the next bit is for the second one.
 const REPORT: u32 = 1 << 16;
 
@@ -33,7 +38,7 @@ pub(crate) struct Control {
 
 #[derive(Debug)]
 struct Shared {
-    /// [`ENDED`], [`STOPPED`], [`PAUSED`], [`BUTTON`], and [`REPORT`] for each processor.
+    /// [`ENDED`], [`STOPPED`], [`PAUSED`], [`BUTTON`], [`HELD`], and [`REPORT`] for each processor.
     orders: AtomicU32,
     /// The result of the first thread that ended the machine. Nothing else is locked under it.
     result: Mutex<Option<Result<Outcome, Error>>>,
@@ -41,6 +46,8 @@ struct Shared {
     still: Mutex<Still>,
     /// That has changed, or whether they are to stand still.
     still_changed: Condvar,
+    /// What a debugger has to do with it, once there is one.
+    hold: Hold,
     /// What each processor has done.
     counters: Vec<Counters>,
     wakers: Vec<Waker>,
@@ -68,6 +75,24 @@ struct Still {
     question: Option<Question>,
     questions: u64,
     answers: Vec<(usize, Answer)>,
+    /// What a debugger has a processor do, which stands still.
+    tasks: Vec<(usize, Task)>,
+}
+
+impl Still {
+    /// The next task of a processor's.
+    fn take_task(&mut self, processor: usize) -> Option<Task> {
+        let place = self.tasks.iter().position(|(of, _)| *of == processor)?;
+        Some(self.tasks.remove(place).1)
+    }
+}
+
+/// What is wanted of a processor that stands still.
+pub(crate) enum Wanted {
+    /// An answer.
+    Answer(Question),
+    /// Something for a debugger.
+    Work(Task),
 }
 
 /// What a processor has said of its [`Activity`].
@@ -87,6 +112,7 @@ impl Control {
             result: Mutex::new(None),
             still: Mutex::default(),
             still_changed: Condvar::new(),
+            hold: Hold::default(),
             counters,
             wakers,
         };
@@ -152,13 +178,30 @@ impl Control {
         self.announce();
     }
 
-    /// The processor that calls this stands still as long as it is to, and answers what it is asked.
-    pub(crate) fn stand_still(&self, processor: usize, mut answer: impl FnMut(Question) -> Answer) {
+    /// Whether a processor is to stand still.
+    pub(crate) fn must_stand(&self, processor: usize) -> bool {
+        let orders = self.shared.orders.load(Ordering::Acquire);
+        orders & PAUSED != 0 || orders & HELD != 0 && !self.shared.hold.is_released(processor)
+    }
+
+    /// The processor that calls this stands still as long as it is to, and answers what it is asked, if that has an
+    /// answer.
+    pub(crate) fn stand_still(
+        &self,
+        processor: usize,
+        mut serve: impl FnMut(Wanted) -> Option<Answer>,
+    ) {
         let mut still = self.still();
         still.count += 1;
         let mut answered = still.questions;
         self.shared.still_changed.notify_all();
-        while self.is_paused() && !self.is_over() {
+        while self.must_stand(processor) && !self.is_over() {
+            if let Some(task) = still.take_task(processor) {
+                drop(still);
+                serve(Wanted::Work(task));
+                still = self.still();
+                continue;
+            }
             if still.questions == answered {
                 let waited = self.shared.still_changed.wait(still);
                 still = waited.unpoisoned();
@@ -168,16 +211,21 @@ impl Control {
             let Some(question) = still.question else { continue };
             if question == Question::Own || processor == 0 {
                 drop(still);
-                let said = answer(question);
+                let said = serve(Wanted::Answer(question));
                 still = self.still();
                 // Who has asked may have waited for long enough.
-                if still.questions == answered && still.question.is_some() {
+                if let Some(said) = said
+                    && still.questions == answered
+                    && still.question.is_some()
+                {
                     still.answers.push((processor, said));
                 }
                 self.shared.still_changed.notify_all();
             }
         }
         still.count -= 1;
+        // Who waits for them learns that they are not done.
+        still.tasks.retain(|(of, _)| *of != processor);
     }
 
     /// Ask the processors, which stand still; their answers in order, or none if they have ended or take
@@ -241,10 +289,80 @@ impl Control {
         result.unwrap_or(Ok(Outcome::Stopped))
     }
 
+    /// How many processors there are.
+    pub(crate) fn processors(&self) -> usize {
+        self.shared.wakers.len()
+    }
+
+    /// Who holds them is told of stops by this. False if somebody is already.
+    pub(crate) fn tell_of_stops(&self, event: OwnedFd) -> bool {
+        self.shared.hold.tell_by(event)
+    }
+
+    /// All processors are held.
+    pub(crate) fn hold(&self) {
+        self.shared.hold.release(0);
+        self.order(HELD);
+    }
+
+    /// Whether all of them stand still, or have ended, within `patience`.
+    pub(crate) fn all_stand(&self, patience: Duration) -> bool {
+        let all = self.processors();
+        let moving = |still: &mut Still| still.count < all && !self.is_over();
+        let waited = self.shared.still_changed.wait_timeout_while(self.still(), patience, moving);
+        !waited.unpoisoned().1.timed_out()
+    }
+
+    /// These go on, a bit for each, and the others stay held.
+    pub(crate) fn release(&self, which: u32) {
+        // Under the lock, under which they see whether they may go on: the first that stops again comes after this.
+        let still = self.still();
+        self.shared.hold.release(which);
+        let all = (1 << self.processors()) - 1;
+        if which & all == all {
+            self.shared.orders.fetch_and(!HELD, Ordering::AcqRel);
+        }
+        drop(still);
+        self.shared.still_changed.notify_all();
+    }
+
+    /// A processor has stopped for the debugger: all are held.
+    pub(crate) fn stopped(&self, processor: usize, stop: Stopped) {
+        self.shared.hold.stops().push_back((processor, stop));
+        self.hold();
+        self.shared.hold.tell();
+    }
+
+    /// The first that has stopped and has not been told of.
+    pub(crate) fn take_stop(&self) -> Option<(usize, Stopped)> {
+        self.shared.hold.stops().pop_front()
+    }
+
+    /// Have a processor that stands still do something; what comes of it, unless it does not stand still, or takes
+    /// longer than `patience`.
+    pub(crate) fn carry_out<T: Send + 'static>(
+        &self,
+        processor: usize,
+        patience: Duration,
+        act: impl FnOnce(&mut Vcpu) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let task = Task(Box::new(move |cpu| {
+            // Who has asked may have waited for long enough.
+            let _ = sender.send(act(cpu));
+        }));
+        if processor >= self.processors() || !self.must_stand(processor) || self.is_over() {
+            return None;
+        }
+        self.still().tasks.push((processor, task));
+        self.shared.still_changed.notify_all();
+        receiver.recv_timeout(patience).ok()
+    }
+
     fn order(&self, what: u32) {
         self.shared.orders.fetch_or(what, Ordering::AcqRel);
         self.shared.wakers.iter().for_each(Waker::wake);
-        if self.is_paused() {
+        if self.shared.orders.load(Ordering::Acquire) & (PAUSED | HELD) != 0 {
             self.announce();
         }
     }

@@ -22,9 +22,11 @@ mod clock;
 mod configuration;
 mod control;
 mod convert;
+mod debugger;
 mod device_memory;
 pub mod devices;
 mod helpers;
+mod hold;
 mod idle;
 mod limits;
 mod machine;
@@ -41,9 +43,11 @@ mod xen_vcpu;
 
 pub use ::boot::KernelCache;
 pub use ::boot::{ModuleFile, is_multiboot, split_modules, unpack_payload, unpacked_bytes};
+pub use ::cpu::state::{SegmentRegister, rflags};
 pub use ::cpu::{Registers, Statistics, Technique, Techniques, UserExecution, Vcpu};
 pub use ::cpu::{Room as RoomForKernel, room as room_for_kernel};
-pub use ::cpu::{history, inspect};
+pub use ::cpu::{Stopped, Stops, Unmapped, WatchKind, Watchpoint};
+pub use ::cpu::{XSAVE_BYTES, history, inspect};
 pub use ::devices::virtio::balloon::Statistics as GuestMemoryStatistics;
 pub use ::machine::toolstack::{DomainMemory, Refused, Toolstack};
 pub use ::machine::{BareBoard, Board, Platform};
@@ -54,6 +58,7 @@ pub use configuration::{
     Configuration, Contents, Module, Notice, OnHelpers, Preparation, Report, Reporter,
     UnpackPayload, Unpacker,
 };
+pub use debugger::{Debugger, Gone};
 pub use devices::{
     Ballooned, ConsolePort, Device, Devices, DirectoryRequests, Netdev, Network, SerialBackend,
     SharedDirectories, SharedDirectory, Sockets, disk,

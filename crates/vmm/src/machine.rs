@@ -152,6 +152,9 @@ impl<B: Board> Machine<B> {
         let mut runner = Runner::new(cpus, board, polled, its_clock, wakers)?;
         runner.reporter = configuration.reporter.clone();
         runner.gates = configuration.gates.take();
+        if configuration.held {
+            runner.control().hold();
+        }
         let began = cpu::time_stamp();
         let unpacked = None;
         Ok(Self { _threads, runner, memory, clock, configuration, tables, unpacked, began })

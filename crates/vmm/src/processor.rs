@@ -132,6 +132,11 @@ pub trait Processor: Send {
         None
     }
 
+    /// The engine, for a debugger, if it is one that can be debugged.
+    fn engine(&mut self) -> Option<&mut Vcpu> {
+        None
+    }
+
     /// What a processor that goes on from here has to know.
     fn save(&self) -> Vec<u8>;
 
@@ -229,6 +234,10 @@ impl Processor for Vcpu {
 
     fn xen(&mut self) -> Option<EngineVcpu<'_>> {
         Some(EngineVcpu(self))
+    }
+
+    fn engine(&mut self) -> Option<&mut Vcpu> {
+        Some(self)
     }
 
     fn save(&self) -> Vec<u8> {

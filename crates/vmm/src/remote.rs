@@ -10,6 +10,7 @@ use machine::toolstack::{DomainMemory, Toolstack};
 use crate::activity::Activity;
 use crate::clock::HostClock;
 use crate::control::Control;
+use crate::debugger::Debugger;
 use crate::devices::{BalloonHandle, Ballooned, Window};
 use crate::snapshot::{self, Compression, Draft, State, Taken};
 
@@ -102,6 +103,15 @@ impl Remote {
         });
         State::thaw(&self.control);
         taken
+    }
+
+    /// A debugger of it. A machine has one.
+    ///
+    /// # Errors
+    ///
+    /// [`std::io::Error`] when the host has no event descriptor.
+    pub fn debugger(&self) -> std::io::Result<Debugger> {
+        Debugger::new(&self.control)
     }
 
     /// Exits, interrupts and halts of each processor, as they were some milliseconds ago at most

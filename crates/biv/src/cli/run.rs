@@ -14,6 +14,7 @@ use spec::{
     Process, Restart, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
 };
 
+use super::gdb::GdbOptions;
 use super::ports::published;
 use super::{Environment, Options, root};
 use crate::candidates;
@@ -298,6 +299,10 @@ pub struct Run {
     #[command(flatten)]
     pub inspect: Options,
 
+    /// Whether gdb may connect.
+    #[command(flatten)]
+    pub gdb: GdbOptions,
+
     /// Be verbose: show the kernel's messages and Bivouac's own (-vv: debug messages)
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -390,7 +395,7 @@ impl Run {
         let networks = net.map(|net| net.networks(publish)).transpose()?;
         let mut watch = self.inspect.into_watch();
         (watch.verbose, watch.statistics) = (self.verbose, self.stats);
-        watch.console = self.console;
+        (watch.console, watch.gdb) = (self.console, self.gdb.into_gdb());
         let (writable, suid) = (self.root_rw, self.root_suid);
         let named =
             self.root.map(|path| Directory { path, writable, suid, ..Directory::default() });
@@ -518,7 +523,7 @@ mod tests {
             --interactive --tty --cold --user=u --workdir=/w --env=E=1 \
             --user-exec=direct --stats --no-seccomp --without=links,spans --perf-map \
             --symbols=s --history=7 --trace-blocks=t,from=1,count=2 --interpret-blocks=1-2 \
-            --list-blocks=l,show=3 --plant-fault=4 -vv -- ls -l";
+            --list-blocks=l,show=3 --plant-fault=4 --gdb=tcp:5 --freeze -vv -- ls -l";
         let options: Vec<_> = options.split(' ').collect();
         let described = spec(&options).unwrap();
         // What has a default has another value, and is written.
@@ -528,7 +533,7 @@ mod tests {
             debug-exit detached name hostname labels user directory env remove \
             interactive terminal cold direct statistics \
             no_seccomp spans perf_map symbols history trace_blocks interpret_blocks \
-            list_blocks plant_fault verbose args";
+            list_blocks plant_fault gdb freeze verbose args";
         for word in words.split(' ') {
             assert!(text.contains(&format!("\"{word}\"")), "{word} is not in {text}");
         }

@@ -194,10 +194,14 @@ impl Architectural {
     fn attempt(&mut self, act: impl FnOnce(&mut Self) -> Result<(), Trap>) -> Result<(), Trap> {
         let before = self.context.regs;
         self.system.begin_instruction();
+        self.debugging.forget_hit();
         let result = act(self);
         match result {
             Ok(()) | Err(Trap::Exit(Exit::Halt | Exit::Shutdown)) => {}
-            Err(_) => self.context.regs = before,
+            Err(_) => {
+                self.context.regs = before;
+                self.debugging.forget_hit();
+            }
         }
         result
     }

@@ -105,8 +105,11 @@ impl Architectural {
         }
     }
 
-    /// Whether a data breakpoint lies in these bytes.
+    /// Whether a data breakpoint, or a watchpoint of a debugger's outside, lies in these bytes.
     pub(crate) fn is_watched(&self, at: Linear, size: usize) -> bool {
+        if self.debugging.is_watched(at, size) {
+            return true;
+        }
         let regs = &self.context.regs;
         let last = at.0.wrapping_add(size as u64);
         enabled_breakpoints(regs.dr[7]).any(|(number, watch, length)| {
@@ -118,7 +121,7 @@ impl Architectural {
 
     /// Whether the instruction at hand has hit a breakpoint so far.
     pub(crate) fn has_hit_breakpoint(&self) -> bool {
-        self.system.debug.hits != 0
+        self.system.debug.hits != 0 || self.debugging.has_hit()
     }
 
     /// Compare a port access with the breakpoints (CR4.DE).

@@ -117,6 +117,10 @@ impl Vcpu {
         let mut instruction = Instruction::default();
         while run.instructions.len() < MAX_INSTRUCTIONS && decoder.can_decode() {
             let delta = decoder.position() as u16;
+            // A debugger may stop before it (stops.rs).
+            if delta > 0 && self.arch.debugging.is_suspect(key.linear.plus(u64::from(delta)).0) {
+                break;
+            }
             decoder.decode_out(&mut instruction);
             if decoder.last_error() == DecoderError::NoMoreBytes {
                 break;

@@ -108,7 +108,7 @@ impl Vcpu {
         let key = translator.blocks[number as usize].key;
         translator.note_linear(key, linear);
         let block = &translator.blocks[number as usize];
-        if key.plain || self.is_traced() {
+        if key.plain || self.is_traced() || self.arch.debugging.is_suspect(linear.0) {
             return block.cold;
         }
         self.arch.tlb.space_tlb(tlb).insert_jump(linear, block.cold.0, block.canonical.0, global);

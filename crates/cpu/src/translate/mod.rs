@@ -75,8 +75,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::config::Error;
 use crate::inspect::Inspection;
-use crate::memory::{Linear, Physical};
+use crate::memory::{Linear, PAGE_SIZE, Physical};
 use crate::peers::Peers;
+use crate::stops::Offsets;
 use block::{Assisted, Block, Mark, Page};
 use cache::{CACHE_BYTES, CodeCache, EXIT_STUB_BYTES};
 use emit::Emitter;
@@ -227,6 +228,19 @@ impl Translator {
             self.kill(number, peers);
         }
         doomed.len() as u64
+    }
+
+    /// Drop the blocks that are over any of these offsets in their page.
+    pub(crate) fn cut(&mut self, at: &Offsets, peers: &Peers) {
+        let over = |block: &Block| {
+            let start = block.key.physical;
+            let length = u64::from(block.length).min(PAGE_SIZE - start.offset());
+            block.alive && at.are_in(start, length)
+        };
+        let blocks = self.blocks.iter().zip(0..);
+        let doomed: Vec<u32> =
+            blocks.filter(|(block, _)| over(block)).map(|(_, number)| number).collect();
+        doomed.into_iter().for_each(|number| self.kill(number, peers));
     }
 
     fn kill(&mut self, number: u32, peers: &Peers) {

@@ -111,6 +111,7 @@ impl Vcpu {
             && flags & rflags::IF != 0
             && regs.interrupt_shadow == 0
             && regs.dr[7] & 0xff == 0
+            && !self.arch.debugging.watches()
             && regs.efer & efer::NXE != 0
             && regs.cr4 & cr4::FSGSBASE != 0
             && segments.iter().all(|&(which, wanted)| regs.segment(which).selector == wanted)
@@ -203,6 +204,7 @@ impl Vcpu {
             ram: &self.arch.ram,
             memory,
             copies,
+            debugging: &self.arch.debugging,
             vcpu_index: self.arch.vcpu_index,
             cr3,
             time_stamp,
@@ -405,7 +407,7 @@ impl Vcpu {
         let plan = Arc::clone(&user.plan);
         let mut spaces = self.arch.spaces.take()?;
         let filled = match spaces.fill(space, &self.guest(&plan), at, access) {
-            Ok(Filled::Forbidden) if self.arch.group.techniques.has(Technique::Copies) => {
+            Ok(Filled::Forbidden) if self.copies_page(at) => {
                 self.copy_page(&plan, spaces.forbidden(), found.physical.page());
                 spaces.fill(space, &self.guest(&plan), at, access)
             }
@@ -432,6 +434,11 @@ impl Vcpu {
                 None
             }
         }
+    }
+
+    /// Whether a page is worth copying for helpers: not one that a debugger has a breakpoint in.
+    fn copies_page(&self, at: Linear) -> bool {
+        self.arch.group.techniques.has(Technique::Copies) && !self.arch.debugging.breaks_in(at)
     }
 
     /// Have a copy of a page made for helpers to execute, if that is possible.

@@ -37,6 +37,7 @@ use crate::memory::ram::Ram;
 use crate::memory::tlb::index_of;
 use crate::memory::{Access, Flush, Linear, PAGE_SIZE, Physical};
 use crate::statistics::Statistics;
+use crate::stops::Debugging;
 use crate::time::cycles;
 
 /// Spaces of one vCPU; the least recently used one is evicted first.
@@ -109,6 +110,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) ram: &'a Ram,
     pub(crate) memory: &'a host::GuestMemory,
     pub(crate) copies: &'a Copies,
+    /// Where a debugger has breakpoints.
+    pub(crate) debugging: &'a Debugging,
     /// The index of the vCPU in its group.
     pub(crate) vcpu_index: usize,
     pub(crate) cr3: u64,
@@ -389,13 +392,24 @@ impl Spaces {
 
     fn flush_page(&mut self, number: usize, at: Linear) {
         let it = self.slots[number].as_mut().expect("the caller knows it");
-        let page = at.0 / PAGE_SIZE;
-        let Some(&mapped) = it.pages.get(&page) else { return };
-        if mapped.is_piece {
+        if it.pages.get(&(at.0 / PAGE_SIZE)).is_some_and(|mapped| mapped.is_piece) {
             // All of the large page goes (SDM 3A 4.10.4.1).
             it.stale = true;
             return;
         }
+        self.unmap_page(number, at);
+    }
+
+    /// Have no space map the page of `at` any more, until it is missed.
+    pub(crate) fn drop_page(&mut self, at: Linear) {
+        let all = (0..MAX_SPACES).filter(|&number| self.slots[number].is_some());
+        all.collect::<Vec<_>>().into_iter().for_each(|number| self.unmap_page(number, at));
+    }
+
+    fn unmap_page(&mut self, number: usize, at: Linear) {
+        let it = self.slots[number].as_mut().expect("the caller knows it");
+        let page = at.0 / PAGE_SIZE;
+        let Some(&mapped) = it.pages.get(&page) else { return };
         self.revocable.maps().remove_mapped(&mapped, Mapping { space: number, page });
         it.pages.remove(&page);
         it.gone.push(page);
@@ -430,7 +444,8 @@ impl Guest<'_> {
     ) -> Option<Mapped> {
         let physical = page.physical;
         let write = page.writable_now && !self.ram.has_code(physical);
-        let copy = if page.executable { self.copies.find(physical) } else { None };
+        let executable = page.executable && !self.debugging.breaks_in(page.linear);
+        let copy = if executable { self.copies.find(physical) } else { None };
         if copy.is_some() {
             let is_new = known.get(&(page.linear.0 / PAGE_SIZE)).is_none_or(|before| {
                 before.physical != physical.0 || before.copy != copy || missed
@@ -459,7 +474,7 @@ impl Guest<'_> {
         self.ram.host(physical)?;
         self.ram.make_present(physical);
         // The guest may change it meanwhile; then what is found is as good as what would have been found later.
-        let execute = page.executable && !forbidden.is_in(&self.ram.copy_page(physical)?);
+        let execute = executable && !forbidden.is_in(&self.ram.copy_page(physical)?);
         let copy = None;
         Some(Mapped { physical: physical.0, write, execute, is_piece: page.is_piece, copy })
     }

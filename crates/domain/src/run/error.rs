@@ -30,6 +30,9 @@ pub enum Error {
         /// What it is.
         kind: files::kinds::Kind,
     },
+    /// Where gdb is to connect.
+    #[error("cannot wait for gdb: {0}; say where with --gdb unix:PATH or --gdb tcp:PORT")]
+    Gdb(#[source] io::Error),
     /// The description contradicts itself.
     #[error("{0}")]
     Contradiction(String),

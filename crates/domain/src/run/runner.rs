@@ -12,6 +12,7 @@ use spec::Spec;
 use vmm::devices::{Devices, Port, Serial};
 use vmm::{Outcome, SerialBackend, TimeOfDay};
 
+use crate::debugging;
 use crate::domain::{Beginning, Domain, GuestEnd, Plan};
 use crate::inspect;
 use crate::network;
@@ -100,12 +101,12 @@ fn run_guest(
     configuration.reporter = teller.as_ref().map(inspect::Teller::reporter).unwrap_or_default();
     let telling = Telling { stats: spec.watch.statistics, history: teller };
     let copy = spec.watch.console.as_deref().map(backends::create).transpose()?;
-    let wait = Wait::of(spec, keeps_writes);
     let parameter = network.as_ref().map(|network| network.parameter().to_owned());
     if let Some(network) = network {
         network.connect(&mut configuration, domain)?;
     }
     let snapshots = Snapshots::new(guest::can_be_restored(spec), has_modules);
+    configuration.held = debugging::offer(&spec.watch, domain).map_err(Error::Gdb)?;
     // Everything is open.
     host::inherited::close_marked();
     let run = Prepared {
@@ -117,7 +118,7 @@ fn run_guest(
         snapshots,
         warm,
         copy,
-        wait,
+        wait: Wait::of(spec, keeps_writes),
         telling,
         deadline,
         signals,

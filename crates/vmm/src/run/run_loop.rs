@@ -27,7 +27,7 @@ use super::gate::OwnGate;
 use crate::activity::Activity;
 use crate::alarm::Alarm;
 use crate::configuration::Reporter;
-use crate::control::{Control, Question};
+use crate::control::{Control, Question, Wanted};
 use crate::devices::collector::{Collector, FLUSH_AFTER};
 use crate::devices::file_server::FileServers;
 use crate::idle::{Idle, left};
@@ -86,7 +86,7 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
             }
             until_look -= 1;
             if self.control.has_orders() {
-                if self.control.is_paused() {
+                if self.control.must_stand(self.processor) {
                     self.stand_still();
                 }
                 if self.control.is_over() {
@@ -147,16 +147,27 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
         self.errands.leave();
         self.alarm.unset(self.cpu);
         let Self { cpu, vcpu, control, processor, .. } = self;
-        let mut answer = |question| match question {
-            Question::Shared => vcpu.save_shared(),
-            Question::Own => Ok(saved::encode(&(cpu.save(), vcpu.save_own()))),
-            Question::Thaw => {
-                vcpu.thaw();
-                Ok(Vec::new())
-            }
+        let mut serve = |wanted| {
+            let question = match wanted {
+                Wanted::Answer(question) => question,
+                Wanted::Work(task) => {
+                    if let Some(cpu) = cpu.engine() {
+                        task.carry_out(cpu);
+                    }
+                    return None;
+                }
+            };
+            Some(match question {
+                Question::Shared => vcpu.save_shared(),
+                Question::Own => Ok(saved::encode(&(cpu.save(), vcpu.save_own()))),
+                Question::Thaw => {
+                    vcpu.thaw();
+                    Ok(Vec::new())
+                }
+            })
         };
         self.gate.wants(false);
-        let slept = self.idle.stand_still(|| control.stand_still(*processor, &mut answer));
+        let slept = self.idle.stand_still(|| control.stand_still(*processor, &mut serve));
         self.gate.wants(true);
         self.stolen.slept(slept);
         // What drivers had made ready when devices went on is rung for.
@@ -303,6 +314,10 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
             Exit::Halt => self.halt(),
             Exit::Kicked => self.activity.kicks += 1,
             Exit::InterruptWindow => {}
+            Exit::Debug => {
+                let stop = self.cpu.engine().and_then(cpu::Vcpu::take_stop);
+                stop.into_iter().for_each(|stop| self.control.stopped(self.processor, stop));
+            }
             Exit::Shutdown => return Some(Outcome::TripleFault(self.cpu.describe())),
         }
         None

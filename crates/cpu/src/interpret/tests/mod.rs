@@ -18,6 +18,7 @@ mod relocation;
 mod returns;
 mod several;
 mod shelter;
+mod stops;
 mod vectors;
 
 use iced_x86::code_asm::CodeAssembler;
