@@ -186,6 +186,15 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/guide.md",
+        begins: "mmdebstrap --include=systemd-sysv",
+        lines: &[
+            ("mmdebstrap", ARCHIVE),
+            ("biv", LeftOut("tests/systems has such a system, and does this with it")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "mmdebstrap --variant=minbase stable ~/rootfs",
         surroundings: concat!(
             "mkdir -p ~/rootfs/etc ~/rootfs/bin; echo ID=test >~/rootfs/etc/os-release\n",

@@ -51,7 +51,8 @@ impl Origin {
         let spec = &origin.spec;
         let makes_sense = spec.version == spec::VERSION && spec.check().is_ok();
         // What is said of a machine beside what it has of the host is not recorded, and not taken from a file.
-        let boot = Boot { append: spec.boot.append.clone(), ..Boot::default() };
+        let (append, init) = (spec.boot.append.clone(), spec.boot.init.clone());
+        let boot = Boot { append, init, ..Boot::default() };
         let is_recorded = (&spec.boot, &spec.watch, &spec.engine)
             == (&boot, &Watch::default(), &Engine::default());
         (makes_sense && is_recorded).then_some(origin)

@@ -73,10 +73,10 @@ impl Console {
     }
 
     /// The same, which is also the standard streams of `biv run`, at the other end of `streams`.
-    pub fn with_streams(machine: Line, streams: Line) -> std::io::Result<Console> {
+    pub fn with_streams(self, streams: Line) -> std::io::Result<Console> {
         streams.set_nonblocking()?;
         let streams = Some(Streams { line: streams, outgoing: VecDeque::new() });
-        Ok(Console { streams, ..Console::new(machine, None)? })
+        Ok(Console { streams, ..self })
     }
 
     /// Whether another may sit down.

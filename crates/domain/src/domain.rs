@@ -21,7 +21,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -101,6 +101,15 @@ pub struct GuestEnd {
     pub conversation: Option<Conversation>,
 }
 
+/// A process 1 of the guest's own.
+#[derive(Debug)]
+pub struct ProcessOne {
+    /// The order for it, encoded ([`protocol::Order`]).
+    pub order: Vec<u8>,
+    /// Where a byte is written when it runs.
+    pub notice: Option<UnixStream>,
+}
+
 impl GuestEnd {
     /// A hub, with a port at the other end of `first` for the command that the machine is for.
     fn hub(self, first: Line, trouble: &Trouble) -> io::Result<Hub> {
@@ -111,15 +120,33 @@ impl GuestEnd {
             let _ = hub.connect(first, &[], &[]);
             return Ok(hub);
         };
-        let mut seed = [0; 32];
-        rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
-        hub = hub.going_on(&conversation, seed);
+        hub = hub.going_on(&conversation, seed()?);
         match conversation.has_command() {
             true => hub.connect_first(first, &conversation),
             false => drop(hub.connect(first, &[], &[])),
         }
         Ok(hub)
     }
+}
+
+impl GuestEnd {
+    /// A hub without a first command, for a guest with a process 1 of its own.
+    fn hub_beside(self, process_one: ProcessOne, trouble: &Trouble) -> io::Result<Hub> {
+        let time = Box::new(HostTime(self.time));
+        let hub = Hub::new(self.lines, self.needs, Some(time), Arc::clone(trouble))?;
+        let hub = hub.with_process_one(&process_one.order, process_one.notice);
+        Ok(match self.conversation {
+            None => hub,
+            Some(conversation) => hub.going_on(&conversation, seed()?),
+        })
+    }
+}
+
+/// Randomness that no other guest has.
+fn seed() -> io::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
+    Ok(seed)
 }
 
 /// The time of a machine, for its guest's init.
@@ -296,8 +323,36 @@ impl Domain {
             return Ok(console);
         }
         let (ours, theirs) = Line::pair()?;
-        self.start_server(None, Some(Console::with_streams(console, theirs)?), snapshots)?;
+        self.start_server(
+            None,
+            Some(Console::new(console, None)?.with_streams(theirs)?),
+            snapshots,
+        )?;
         Ok(ours)
+    }
+
+    /// The same of a machine with a process 1 of its own and an agent of ours beside it: both are served. What is wrong
+    /// with the guest is said in the trouble that is returned.
+    pub fn serve_system(
+        &mut self,
+        guest: GuestEnd,
+        process_one: ProcessOne,
+        console: Line,
+        snapshots: Snapshots,
+    ) -> io::Result<(Line, Trouble)> {
+        let trouble = Trouble::default();
+        let hub = guest.hub_beside(process_one, &trouble)?;
+        let (ours, console) = match self.is_known() {
+            // Nobody else can sit down at it.
+            false => (console, None),
+            true => {
+                let (ours, theirs) = Line::pair()?;
+                let console = Console::new(console, self.log.clone())?.with_streams(theirs)?;
+                (ours, Some(console))
+            }
+        };
+        self.start_server(Some(hub), console, snapshots)?;
+        Ok((ours, trouble))
     }
 
     fn start_server(

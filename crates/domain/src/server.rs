@@ -302,6 +302,9 @@ impl v1::Domain for Server {
             None => {
                 Err((409, "this machine has no command that a signal could be sent to".to_owned()))
             }
+            Some(hub) if hub.has_process_one() => {
+                Err((409, "its process 1 is its own, and takes no signals from outside".to_owned()))
+            }
             Some(hub) if !hub.has_started() => {
                 Err((503, "its command has not started yet".to_owned()))
             }
@@ -390,6 +393,12 @@ impl v1::Domain for Server {
             None => Err((
                 409,
                 "it has no command to attach to, only a console (biv console)".to_owned(),
+            )),
+            Some(hub) if hub.has_process_one() => Err((
+                409,
+                "it has a process 1 of its own and no command to attach to, only a console (biv \
+                 console)"
+                    .to_owned(),
             )),
             Some(hub) if !hub.has_started() => Err((503, "its command is not running".to_owned())),
             Some(hub) if !hub.may_be_watched() => {

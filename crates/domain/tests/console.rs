@@ -149,7 +149,7 @@ fn a_machine_that_does_not_read_makes_nobody_wait() {
 #[test]
 fn the_streams_of_a_plain_machine_lose_nothing() {
     let ((machine, mut guest), (streams, session)) = (line(), line());
-    let mut console = Console::with_streams(machine, streams).unwrap();
+    let mut console = Console::new(machine, None).unwrap().with_streams(streams).unwrap();
     let mut sitter = Sitter::sit_down(&mut console);
     let (mut sent, mut received) = (0, 0);
     // The session does not read: soon the machine has to wait.

@@ -12,7 +12,9 @@
 //! 3. *Nothing blocks.*
 //! 4. *The guest chooses its line.* There may be several lines, and the guest's init greets on one
 //!    of them; the hub then closes the others.
-//! 5. *Another hub can go on with a conversation*, where a snapshot of the machine goes on. Before
+//! 5. *A guest may have a process 1 of its own* ([`process_one`]). The hub orders that instead of a first command, and
+//!    the guest greets once more when it runs. Then there are ports without a first one.
+//! 6. *Another hub can go on with a conversation*, where a snapshot of the machine goes on. Before
 //!    the snapshot is taken the hub quiesces the line: it sends nothing, and the guest has read
 //!    everything that it was sent ([`Hub::fall_silent`]). A frame that the guest has sent in part
 //!    is in the [`Conversation`].
@@ -22,19 +24,22 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use protocol::{
-    Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, Streams, Time, WINDOW_OF_PORT_BYTES,
+    Decoder, Encoder, FIRST, Frame, LINE, MAGIC, SESSIONS_MAX, Streams, Time, WINDOW_OF_PORT_BYTES,
     WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window, hello,
 };
 use rustix::event::PollFlags;
 
 use self::lines::{Lines, READ_BYTES};
+use self::process_one::ProcessOne;
 use crate::attached::AttachedClient;
 use crate::watchers::{Sender, Watchers};
 use session::{Line, Trouble};
 use spec::shown;
 
 mod conversation;
+mod greetings;
 mod lines;
+mod process_one;
 
 pub use conversation::Conversation;
 
@@ -104,6 +109,8 @@ pub struct Hub {
     time: Option<Box<dyn Timekeeper>>,
     /// When the guest is told the time again, and after how long the next time.
     next_time: (Instant, Duration),
+    /// The guest's own process 1, if it has one instead of a first command.
+    process_one: Option<ProcessOne>,
 }
 
 /// How far a port is.
@@ -165,25 +172,30 @@ impl Hub {
             streams: None,
             time,
             next_time: (Instant::now() + TIME_INTERVAL_FIRST, TIME_INTERVAL_FIRST),
+            process_one: None,
         })
     }
 
     /// Whether the guest's init is up and its line open.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.is_greeted && self.lines.are_open()
+        let is_away = self.process_one.as_ref().is_some_and(ProcessOne::is_awaited);
+        self.is_greeted && self.lines.are_open() && !is_away
     }
 
-    /// Whether the first command has been ordered.
+    /// Whether the first command has been ordered, or the guest's own process 1 runs.
     #[must_use]
     pub fn has_started(&self) -> bool {
+        if let Some(process_one) = &self.process_one {
+            return self.is_up() && process_one.runs();
+        }
         self.is_up() && self.ports.get(&FIRST).is_some_and(|port| port.stage == Stage::Known)
     }
 
     /// Whether another command could be run.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.ports.len() < usize::from(SESSIONS_MAX)
+        self.ports.len() + usize::from(self.process_one.is_some()) < usize::from(SESSIONS_MAX)
     }
 
     /// Commands that run, or are about to.
@@ -202,7 +214,8 @@ impl Hub {
     /// first. The first port has the session that the machine ends with. Gives the line back if there
     /// are too many, or no guest.
     pub fn connect(&mut self, line: Line, preface: &[u8], received: &[u8]) -> Result<(), Line> {
-        let free = (FIRST..=SESSIONS_MAX).find(|number| !self.ports.contains_key(number));
+        let lowest = if self.process_one.is_some() { FIRST + 1 } else { FIRST };
+        let free = (lowest..=SESSIONS_MAX).find(|number| !self.ports.contains_key(number));
         let (Some(number), true) = (free, self.lines.are_open()) else {
             return Err(line);
         };
@@ -384,6 +397,7 @@ impl Hub {
             // The first one counts.
             let _ = self.trouble.set(trouble);
         }
+        self.process_one.iter_mut().for_each(ProcessOne::give_up);
         self.lines.close();
         self.outgoing.clear();
         self.watchers.dismiss();
@@ -409,16 +423,14 @@ impl Hub {
     fn hear(&mut self, session: u16, mut frame: Frame) -> Result<(), String> {
         const OUT_OF_TURN: &str = "protocol error: the guest's init sent an unexpected frame";
         match (&frame, session) {
-            (Frame::Hello { window, .. }, LINE) if !self.is_greeted => {
-                self.is_greeted = true;
-                self.window = Window::new((*window).min(WINDOW_OF_PORT_BYTES));
-                if let Some(time) = self.time_frame(true) {
-                    self.preparing.push_front(time);
-                }
-                if self.is_attended {
-                    self.preparing.push_back(Frame::Console(true));
-                }
-                self.ports.values_mut().for_each(Port::greet);
+            (Frame::Hello { window, .. }, LINE)
+                if !self.is_greeted || self.process_one.is_some() =>
+            {
+                self.hear_greeting(*window);
+                return Ok(());
+            }
+            (Frame::Started, LINE) if self.process_one.is_some() => {
+                self.process_one.iter_mut().for_each(ProcessOne::note_start);
                 return Ok(());
             }
             (Frame::Credit(credit), LINE) => {
@@ -474,6 +486,26 @@ impl Hub {
         Ok(())
     }
 
+    /// The guest's init has greeted, or the agent beside a process 1 that is not ours.
+    fn hear_greeting(&mut self, window: u32) {
+        self.window = Window::new(window.min(WINDOW_OF_PORT_BYTES));
+        if self.is_greeted {
+            self.begin_anew();
+        }
+        self.is_greeted = true;
+        if self.process_one.is_some() {
+            // What was said to whoever was there before may still be on its way.
+            self.outgoing.extend(MAGIC);
+        }
+        if let Some(time) = self.time_frame(true) {
+            self.preparing.push_front(time);
+        }
+        if self.is_attended {
+            self.preparing.push_back(Frame::Console(true));
+        }
+        self.ports.values_mut().for_each(Port::greet);
+    }
+
     /// Takes what a port has sent.
     fn take_from(&mut self, number: u16) {
         let Some(port) = self.ports.get_mut(&number) else { return };
@@ -513,7 +545,8 @@ impl Hub {
             self.is_prepared |= frame == Frame::Prepare;
             self.put(LINE, &frame);
         }
-        if !self.preparing.is_empty() {
+        self.note_order();
+        if !self.preparing.is_empty() || !self.is_up() {
             return self.flush_guest();
         }
         if std::mem::take(&mut self.owes_farewell) {

@@ -172,6 +172,120 @@ fn sessions_are_kept_apart() {
     assert_eq!(bench.guest.heard().0[0].0, 4);
 }
 
+/// A guest whose process 1 is its own, which runs; and where that was told.
+fn whole_system() -> (Bench, UnixStream) {
+    let (line, guest) = End::pair(Decoder::new());
+    let trouble = Trouble::default();
+    let needs = vec![Frame::Mounts(b"m".to_vec())];
+    let hub = Hub::new(vec![line], needs, Noon::always(), trouble.clone()).unwrap();
+    let (told, notice) = UnixStream::pair().unwrap();
+    told.set_nonblocking(true).unwrap();
+    let mut bench = Bench { hub: hub.with_process_one(b"order", Some(notice)), guest, trouble };
+    bench.boot();
+    (bench, told)
+}
+
+impl Bench {
+    /// Init greets, is told everything, and an agent greets after it.
+    fn boot(&mut self) {
+        self.greet();
+        let heard: Vec<_> = self.guest.heard().0;
+        assert!(heard.iter().all(|(session, _)| *session == LINE));
+        let heard: Vec<_> = heard.into_iter().skip(1).map(|(_, frame)| frame).collect();
+        let (mounts, order) = (Frame::Mounts(b"m".to_vec()), Frame::Order(b"order".to_vec()));
+        assert_eq!(heard, [mounts, order, Frame::Prepare, Frame::Start]);
+        assert!(!self.hub.is_up() && !self.hub.has_started());
+        // Nobody is there to hear anything.
+        self.hub.set_attended(true);
+        self.hub.tell_time(Instant::now() + Duration::from_secs(100));
+        self.turn();
+        assert_eq!(self.guest.heard().0, []);
+        self.greet();
+        assert!(matches!(
+            self.guest.heard().0[..],
+            [(LINE, Frame::Time(_)), (LINE, Frame::Console(true))]
+        ));
+        assert!(self.hub.is_up() && !self.hub.has_started());
+    }
+
+    /// Whoever is in the guest begins a conversation.
+    fn greet(&mut self) {
+        (self.guest.encoder, self.guest.decoder) = (Encoder::default(), Decoder::after_greeting());
+        let mut greeting = Vec::new();
+        hello(WINDOW_OF_SERIAL_BYTES, &mut self.guest.encoder, &mut greeting);
+        self.guest.stream.write_all(&greeting).unwrap();
+        self.turn();
+    }
+}
+
+#[test]
+fn commands_run_beside_a_process_1_of_the_guests_own() {
+    let (mut bench, mut told) = whole_system();
+    assert_eq!(told.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    bench.guest.say(LINE, &Frame::Started);
+    bench.turn();
+    assert!(bench.hub.has_started());
+    assert_eq!(told.read(&mut [0]).unwrap(), 1);
+    let mut port = bench.port();
+    bench.order(&mut port);
+    let sessions: Vec<u16> = bench.guest.heard().0.iter().map(|(session, _)| *session).collect();
+    assert_eq!(sessions, [2, 2], "there is no first command");
+    bench.guest.say(2, &Frame::Started);
+    bench.guest.say(2, &Frame::Exited(3));
+    bench.turn();
+    assert_eq!(port.heard().0.last(), Some(&(1, Frame::Exited(3))));
+    bench.hub.terminate();
+    assert_eq!(bench.guest.heard().0, [(LINE, Frame::Terminate)]);
+
+    // The machine reboots, in the middle of a command.
+    let mut port = bench.port();
+    bench.order(&mut port);
+    bench.guest.heard();
+    bench.hub.set_attended(false);
+    bench.guest.heard();
+    bench.boot();
+    assert!(port.heard().1, "the command has gone with its system");
+    bench.guest.say(LINE, &Frame::Started);
+    bench.turn();
+    assert!(bench.hub.has_started());
+}
+
+#[test]
+fn a_process_1_that_cannot_run_is_trouble() {
+    let (mut bench, mut told) = whole_system();
+    bench.guest.say(LINE, &Frame::Unprepared(b"no such file".to_vec()));
+    bench.turn();
+    assert_eq!(bench.trouble.get().map(String::as_str), Some("no such file"));
+    assert_eq!(told.read(&mut [0]).unwrap(), 0, "it is never told that it runs");
+    assert!(bench.hub.connect(End::pair(Decoder::new()).0, &[], &[]).is_err());
+}
+
+#[test]
+fn another_hub_goes_on_beside_a_process_1() {
+    let (mut bench, _told) = whole_system();
+    bench.guest.say(LINE, &Frame::Started);
+    bench.turn();
+    bench.hub.fall_silent();
+    assert_eq!(bench.guest.heard().0, [(LINE, Frame::Synchronize)]);
+    bench.guest.say(LINE, &Frame::Synchronized);
+    bench.turn();
+    let conversation = bench.hub.conversation();
+    assert!(conversation.is_sane() && conversation.has_process_one());
+    let (line, guest) =
+        End::pair(Decoder::going_on(protocol::Progress { sequence: 3, received: Vec::new() }));
+    let hub = Hub::new(vec![line], Vec::new(), Noon::always(), bench.trouble.clone()).unwrap();
+    let hub = hub.with_process_one(b"order", None).going_on(&conversation, [0; 32]);
+    let mut other = Bench { hub, guest, trouble: bench.trouble.clone() };
+    other.guest.encoder = bench.guest.encoder;
+    other.turn();
+    let heard = other.guest.heard().0;
+    assert!(
+        matches!(heard[..], [(LINE, Frame::Time(_)), (LINE, Frame::Seed(_)), (LINE, _)]),
+        "{heard:?}"
+    );
+    assert!(other.hub.has_started());
+}
+
 #[test]
 fn what_is_said_before_the_guest_is_up_waits() {
     let mut bench = Bench::new();

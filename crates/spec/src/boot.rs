@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Other, is_default, text};
+use crate::{Board, Other, Root, Spec, is_default, text};
 
 /// A kernel, its initrd and its command line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,6 +24,11 @@ pub struct Boot {
     #[serde(with = "text::option", skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub modules: Option<PathBuf>,
+    /// The program of the root that is the guest's process 1, such as /sbin/init, by its absolute path; the arguments
+    /// of `process` are its arguments [default: Bivouac's own, which runs a command].
+    #[serde(with = "text::option", skip_serializing_if = "is_default")]
+    #[schemars(with = "Option<String>")]
+    pub init: Option<PathBuf>,
     /// Parameters that are added to the kernel's command line.
     #[serde(skip_serializing_if = "is_default")]
     pub append: Option<String>,
@@ -39,4 +44,32 @@ pub struct Boot {
     /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
+}
+
+impl Boot {
+    /// What is wrong with what a machine boots, if anything is.
+    pub(crate) fn complaint(&self, spec: &Spec) -> Option<&'static str> {
+        if self.initrd.is_some() && !matches!(spec.root, Root::Host(_) | Root::Disk(_)) {
+            return Some("an initial RAM disk is the first root already (boot.initrd, root)");
+        }
+        self.complaint_of_init(spec)
+    }
+
+    /// What is wrong with the process 1 of a machine, if anything is.
+    fn complaint_of_init(&self, spec: &Spec) -> Option<&'static str> {
+        let init = self.init.as_ref()?;
+        let process = &spec.process;
+        match () {
+            () if !init.is_absolute() => {
+                Some("process 1 is named by an absolute path in the guest (boot.init)")
+            }
+            () if spec.machine.board == Board::Xen => {
+                Some("a machine of Xen's interface has Bivouac's init (machine.board, boot.init)")
+            }
+            () if process.user.is_some() || process.directory.is_some() => {
+                Some("process 1 is root, and starts in / (boot.init, process)")
+            }
+            () => None,
+        }
+    }
 }

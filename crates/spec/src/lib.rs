@@ -222,10 +222,8 @@ impl Spec {
                 );
             }
         }
-        if self.boot.initrd.is_some() && !matches!(self.root, Root::Host(_) | Root::Disk(_)) {
-            return contradiction(
-                "an initial RAM disk is the first root already (boot.initrd, root)",
-            );
+        if let Some(complaint) = self.boot.complaint(self) {
+            return contradiction(complaint);
         }
         self.hostname.as_deref().map_or(Ok(()), hostname::check).map_err(Error::Contradiction)?;
         self.life.check().map_err(Error::Contradiction)?;

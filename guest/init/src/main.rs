@@ -11,11 +11,14 @@
 //! 2. *It always ends the machine.* It prints any error on the console, and then switches the power
 //!    off; a guest whose init hangs or exits would look like a hung `biv`.
 //! 3. *It is the parent of orphans*, and reaps them.
-//! 4. *It is `modprobe`* under that name, where the root has none ([`modules`]).
+//! 4. *It gives way to a process 1 of the user's own* if the host says so, and serves the host beside it
+//!    ([`process_one`], [`agent`]).
+//! 5. *It is `modprobe`* under that name, where the root has none ([`modules`]).
 
 #![deny(unsafe_code)]
 
 mod accounts;
+mod agent;
 mod channel;
 mod clock;
 mod console;
@@ -29,8 +32,10 @@ mod modprobe;
 mod modules;
 mod network;
 mod pages;
+mod process_one;
 mod random;
 mod root;
+mod shutdown;
 mod system;
 
 use std::path::Path;
@@ -50,6 +55,7 @@ fn main() -> ExitCode {
     match arguments.next().as_deref().and_then(|name| name.to_str()) {
         Some(command::SESSION_NAME) => return command::run_session(arguments),
         Some(copy::COPY_NAME) => return copy::run(arguments),
+        Some(agent::NAME) => return agent::run(),
         Some(name) if modules::is_modprobe(name) => return modprobe::run(arguments),
         _ => {}
     }
@@ -73,8 +79,14 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Serves the host over the first of these devices ([`channel::find`]).
+/// Serves the host over the first of these devices ([`channel::find`]), until it is to become another program.
 fn serve(devices: &str) -> std::io::Result<()> {
     let device = channel::find(devices)?;
-    service::serve::serve(device, guest::Guest::default()).map_err(std::io::Error::other)
+    let kept = device.try_clone()?;
+    let mut guest = guest::Guest::default();
+    service::serve::serve(device, &mut guest).map_err(std::io::Error::other)?;
+    match guest.process_one.into_order() {
+        Some(order) => Err(process_one::become_ordered(kept, &order)),
+        None => Ok(()),
+    }
 }

@@ -56,7 +56,30 @@ const FOR_ALL: [&str; 2] = ["fuse", "net/tun"];
 
 /// Whether a program that was started by this name is to load modules.
 pub fn is_modprobe(name: &str) -> bool {
-    name == PROGRAM || Path::new(name).file_name().is_some_and(|file| file == NAME)
+    is_program(name) || Path::new(name).file_name().is_some_and(|file| file == NAME)
+}
+
+/// Whether this is [`PROGRAM`], or the same of a process beside a process 1 that is not ours.
+fn is_program(path: &str) -> bool {
+    let number = path.strip_prefix("/proc/").and_then(|path| path.strip_suffix("/exe"));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// Leaves loading modules to the root's own program, or, where it has none, to ours, which the process of that number
+/// goes on executing when process 1 does not any more.
+pub fn leave_to(agent: u32) {
+    let program = format!("/proc/{agent}/exe");
+    let has_own = access(USUAL, Access::EXEC_OK).is_ok() && !is_link_to(USUAL, PROGRAM);
+    // A kernel without modules has no such setting.
+    let _ = fs::write(SETTING, if has_own { USUAL } else { &program });
+    let place = Path::new(USUAL_PLACES[0]).join(NAME);
+    if is_link_to(USUAL, PROGRAM) && fs::remove_file(&place).is_ok() {
+        let _ = symlink(program, place);
+    }
+}
+
+fn is_link_to(link: &str, target: &str) -> bool {
+    fs::read_link(link).is_ok_and(|found| found == Path::new(target))
 }
 
 /// Where this kernel's are.
@@ -212,10 +235,12 @@ mod tests {
 
     #[test]
     fn init_is_modprobe_by_that_name_only() {
-        for name in ["modprobe", "/sbin/modprobe", PROGRAM] {
+        for name in ["modprobe", "/sbin/modprobe", PROGRAM, "/proc/77/exe"] {
             assert!(is_modprobe(name), "{name}");
         }
-        for name in ["init", "/.bivouac/init", "exe", "/proc/2/exe", "", "modprobe.sh"] {
+        for name in
+            ["init", "/.bivouac/init", "exe", "/proc/self/exe", "/proc//exe", "", "modprobe.sh"]
+        {
             assert!(!is_modprobe(name), "{name}");
         }
     }

@@ -16,6 +16,19 @@ use rustix::system::{RebootCommand, reboot};
 /// What people call what commands run in.
 pub const PLACE: &str = "guest";
 
+/// Whose the system is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Life {
+    /// It runs the host's commands, and nothing else.
+    #[default]
+    Ours,
+    /// It has a process 1 of its own.
+    ItsOwn,
+}
+
+/// What a process 1 of the system's own mounts as it wants.
+const ITS_OWN_MOUNTS: [&str; 2] = ["/tmp", "/sys/fs/cgroup"];
+
 /// Type, place and options of what is mounted, in order.
 const MOUNTS: &[(&str, &str, &std::ffi::CStr)] = &[
     ("proc", "/proc", c""),
@@ -70,6 +83,8 @@ pub struct Wanted {
     pub devices: Vec<u8>,
     /// Its host name, if not that of the root.
     pub hostname: Option<Vec<u8>>,
+    /// Whose it is.
+    pub life: Life,
 }
 
 /// Prepares the system, with what is wanted.
@@ -109,7 +124,8 @@ fn prepare_files(wanted: &Wanted, trouble: &mut Trouble) {
     };
     let (volumes, modules): (Vec<_>, Vec<_>) =
         mounts.into_iter().partition(|mount| mount.kind == MountKind::Directory);
-    for (kind, place, options) in MOUNTS {
+    let is_left = |place: &str| wanted.life == Life::ItsOwn && ITS_OWN_MOUNTS.contains(&place);
+    for (kind, place, options) in MOUNTS.iter().filter(|(_, place, _)| !is_left(place)) {
         // What the root's own system has there while it runs is not in this one.
         let is_ours = root.is_some() && *place == "/run";
         note(place, mount_one(kind, place, options, is_ours));

@@ -66,5 +66,5 @@ fn serve(arguments: ArgsOs) -> Result<(), Error> {
     let setup = namespaces::inner_setup(arguments)?;
     names::give(&setup)?;
     let line = names::keep_line()?;
-    Ok(service::serve::serve(line, pod::Pod)?)
+    Ok(service::serve::serve(line, &mut pod::Pod)?)
 }

@@ -3,7 +3,8 @@
 use protocol::Frame;
 use service::error::{Error, name_of};
 use service::line::Line;
-use service::serve::System;
+use service::reaper::End;
+use service::serve::{Next, System};
 
 /// See above. It was prepared before the keeper hears of it, has the host's clock and no console.
 pub struct Pod;
@@ -13,12 +14,12 @@ impl System for Pod {
 
     const ADOPTS: bool = true;
 
-    fn obey(&mut self, frame: &Frame, _line: &mut Line) -> Result<bool, Error> {
+    fn obey(&mut self, frame: &Frame, _line: &mut Line) -> Result<Next, Error> {
         match frame {
-            Frame::Prepare => Ok(true),
+            Frame::Prepare => Ok(Next::GoOn),
             _ => Err(Error::OutOfTurn(name_of(frame))),
         }
     }
 
-    fn has_ended(&mut self, _pid: u32) {}
+    fn has_ended(&mut self, _pid: u32, _end: End) {}
 }

@@ -16,7 +16,7 @@ pub enum Frame {
         /// Bytes that may be on their way to the guest.
         window: u32,
     },
-    /// Host: the next part of an encoded [`crate::Order`].
+    /// Host: the next part of an encoded [`crate::Order`]; of [`LINE`], of that for process 1.
     Order(Vec<u8>),
     /// Host: the order is complete; run it.
     Start,
@@ -368,6 +368,8 @@ pub struct Decoder {
     sequence: u8,
     /// How much noise may still precede [`MAGIC`]; `None` once it was seen or is not expected.
     noise_left: Option<usize>,
+    /// The conversation may begin anew, with [`MAGIC`] where a frame is due.
+    may_begin_anew: bool,
 }
 
 impl Decoder {
@@ -387,6 +389,12 @@ impl Decoder {
     #[must_use]
     pub fn going_on(from: Progress) -> Decoder {
         Decoder { buffer: from.received, sequence: from.sequence, ..Decoder::default() }
+    }
+
+    /// One to which whoever is at the other end may greet again, with which the counting of frames begins anew.
+    #[must_use]
+    pub fn with_further_greetings(self) -> Decoder {
+        Decoder { may_begin_anew: true, ..self }
     }
 
     /// How far it has got. There has been a greeting, if one was expected.
@@ -411,6 +419,9 @@ impl Decoder {
     /// over.
     pub fn next_of_any(&mut self) -> Result<Option<(u16, Frame)>, Error> {
         if !self.skip_noise()? {
+            return Ok(None);
+        }
+        if !self.begin_anew() {
             return Ok(None);
         }
         let received = &self.buffer[self.start..];
@@ -438,6 +449,21 @@ impl Decoder {
         self.start += end;
         self.sequence = self.sequence.wrapping_add(1);
         Ok(Some((u16::from_le_bytes([s0, s1]), frame)))
+    }
+
+    /// Drops [`MAGIC`] where a frame is due, if the conversation may begin anew there; says whether frames may be
+    /// read. No frame of a guest's begins like it.
+    fn begin_anew(&mut self) -> bool {
+        let received = &self.buffer[self.start..];
+        if !self.may_begin_anew || received.first() != MAGIC.first() {
+            return true;
+        }
+        if received.starts_with(&MAGIC) {
+            self.start += MAGIC.len();
+            self.sequence = 0;
+            return true;
+        }
+        !MAGIC.starts_with(received)
     }
 
     /// Drops what precedes [`MAGIC`], and says whether frames may be read.

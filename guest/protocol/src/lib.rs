@@ -20,6 +20,20 @@
 //! A guest that cannot have what it is to have answers `Prepare` by `Unprepared{text}`, and ends. Everything in
 //! the list of mounts is needed; the list of devices says what the guest can do without.
 //!
+//! A machine may have a process 1 of its own, such as systemd, which is ordered by `Order` and `Start` of [`LINE`]: the
+//! former before `Prepare`, the latter after it. The host says nothing more then. The guest's init starts an *agent*,
+//! which carries on the conversation from its beginning over the same line, and executes the program:
+//!
+//! ```text
+//! < Mounts{bytes} Devices{bytes} Order{bytes} Prepare Start     the last three of the line itself
+//! > MAGIC Hello{version,window}     the agent; all counting starts from zero, on both sides
+//! > Started                         of the line: the program is process 1 now (or Unprepared{text})
+//! ```
+//!
+//! The host greets back with `MAGIC`, since what it has said before may come first. There is no first
+//! command, and other sessions have the numbers above [`FIRST`]. When such a machine reboots,
+//! init greets once more, and is told everything again.
+//!
 //! In a pod, init says `Streams` after `Started`, or before that, if the order is for a process to be adopted: then it
 //! says `Started` after `Adopted`.
 //!

@@ -147,6 +147,24 @@ fn the_greeting_is_found_behind_noise() {
 }
 
 #[test]
+fn a_conversation_begins_anew_where_that_is_expected() {
+    let one = encode(&[Frame::Started, Frame::Synchronized]);
+    let mut bytes = one.clone();
+    bytes.extend(MAGIC);
+    bytes.extend(&one);
+    let expected = [Frame::Started, Frame::Synchronized, Frame::Started, Frame::Synchronized];
+    for piece in 1..bytes.len() {
+        let decoder = Decoder::new().with_further_greetings();
+        assert_eq!(decode(decoder, &bytes, piece).unwrap(), expected, "{piece}");
+        assert!(decode(Decoder::new(), &bytes, piece).is_err(), "{piece}");
+    }
+    // What only begins like a greeting is a frame that is out of sequence.
+    let mut other = one.clone();
+    other.extend([MAGIC[0], 0, 0, 0, 0, 0]);
+    assert!(decode(Decoder::new().with_further_greetings(), &other, 1).is_err());
+}
+
+#[test]
 fn endless_noise_is_refused() {
     let noise = vec![b'x'; NOISE_MAX_BYTES + 2 * MAGIC.len()];
     assert_eq!(decode(Decoder::after_greeting(), &noise, 100), Err(Error::NoGreeting));
@@ -154,8 +172,8 @@ fn endless_noise_is_refused() {
 
 #[test]
 fn another_version_is_refused() {
-    let bytes = encode(&[Frame::Hello { version: 7, window: 0 }]);
-    assert_eq!(decode(Decoder::new(), &bytes, 64), Err(Error::Version(7)));
+    let bytes = encode(&[Frame::Hello { version: 77, window: 0 }]);
+    assert_eq!(decode(Decoder::new(), &bytes, 64), Err(Error::Version(77)));
     // One that says less, as version 4 did, or more; and one of ours that is cut short.
     assert_eq!(decode(Decoder::new(), &[0x80, 0, 2, 0, 0, 0, 4, 0], 64), Err(Error::Version(4)));
     let short = [0x80, 0, 2, 0, 0, 0, protocol::VERSION as u8, 0];

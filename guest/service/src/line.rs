@@ -56,8 +56,9 @@ pub struct Line {
 }
 
 impl Line {
-    /// Takes the line that is this device, and greets the host.
-    pub fn over(device: OwnedFd) -> Result<Line, Error> {
+    /// Takes the line that is this device, and greets the host, which greets back, or not: before that, there may be
+    /// something on the line that was said to others.
+    pub fn over(device: OwnedFd, is_greeted_back: bool) -> Result<Line, Error> {
         let is_serial = isatty(&device);
         if is_serial {
             let mut terminal = tcgetattr(&device)?;
@@ -73,7 +74,7 @@ impl Line {
             device,
             is_serial,
             encoder,
-            decoder: Decoder::new(),
+            decoder: if is_greeted_back { Decoder::after_greeting() } else { Decoder::new() },
             outgoing: greeting,
             sent: 0,
             receipts: Receipts::new(window),
@@ -179,6 +180,16 @@ impl Line {
             }
             self.exchange()?;
         }
+    }
+
+    /// Sends what is queued, as far as the host takes it in time, and leaves the device to whoever has it open besides.
+    pub fn hand_over(mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + HEARING_PATIENCE;
+        self.flush()?;
+        while self.waiting() > 0 && wait_for(self.device.as_fd(), PollFlags::OUT, Some(deadline))? {
+            self.flush()?;
+        }
+        Ok(())
     }
 
     /// Waits until the line can be used; `false` if that is not so by the deadline.

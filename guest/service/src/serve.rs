@@ -15,9 +15,20 @@ use rustix::event::PollFlags;
 use crate::error::{Error, name_of};
 use crate::line::Line;
 use crate::poller::Poller;
-use crate::reaper::Reaper;
+use crate::reaper::{End, Reaper};
 use crate::session::Session;
 use crate::stream::Stream;
+
+/// What is to be done after a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// To go on.
+    GoOn,
+    /// To end, when what was said has left: nothing may run in the system, and the host has been told why.
+    Refuse,
+    /// To leave the line to somebody else, who begins a new conversation over it.
+    HandOver,
+}
 
 /// What the commands run in: it does what the host says that is of no session.
 pub trait System {
@@ -27,34 +38,47 @@ pub trait System {
     /// Whether the host is told the first command's streams, and may have a process adopted as it.
     const ADOPTS: bool = false;
 
-    /// Obeys a frame; what is to be said to the host goes to `line`. Whether anything may run in it: if not, it has
-    /// said so.
+    /// Whether the host greets back: others may have had the line before.
+    fn is_greeted_back(&self) -> bool {
+        false
+    }
+
+    /// What is said before anything is heard, after the greeting; whether to go on.
+    fn begin(&mut self, _line: &mut Line) -> Next {
+        Next::GoOn
+    }
+
+    /// Obeys a frame; what is to be said to the host goes to `line`.
     ///
     /// # Errors
     ///
     /// The frame is none that a host sends for all, or not now.
-    fn obey(&mut self, frame: &Frame, line: &mut Line) -> Result<bool, Error>;
+    fn obey(&mut self, frame: &Frame, line: &mut Line) -> Result<Next, Error>;
+
+    /// The host wants the end of everything, which the commands have been told.
+    fn terminate(&mut self) {}
 
     /// A process has ended, which may be one that the system has started itself.
-    fn has_ended(&mut self, pid: u32);
+    fn has_ended(&mut self, pid: u32, end: End);
 }
 
-/// Serves the host over the line that is this device, until the first command has ended and all is said.
+/// Serves the host over the line that is this device, until the first command has ended and all is said, or the line
+/// is somebody else's.
 ///
 /// # Errors
 ///
 /// The line fails, or the host cannot be followed.
-pub fn serve(device: OwnedFd, system: impl System) -> Result<(), Error> {
+pub fn serve(device: OwnedFd, system: &mut impl System) -> Result<(), Error> {
     Service::new(device, system)?.run()
 }
 
-struct Service<S> {
+struct Service<'a, S> {
     line: Line,
     reaper: Reaper,
     sessions: BTreeMap<u16, Session>,
-    system: S,
-    /// The system is not what the host wants, and the host has been told so.
-    is_unprepared: bool,
+    system: &'a mut S,
+    /// What is to be done after the last frame.
+    next: Next,
 }
 
 /// What a poll watches.
@@ -65,10 +89,12 @@ enum Source {
     Stream(u16, Stream),
 }
 
-impl<S: System> Service<S> {
-    fn new(device: OwnedFd, system: S) -> Result<Service<S>, Error> {
-        let (line, reaper) = (Line::over(device)?, Reaper::start()?);
-        Ok(Service { line, reaper, sessions: BTreeMap::new(), system, is_unprepared: false })
+impl<'a, S: System> Service<'a, S> {
+    fn new(device: OwnedFd, system: &'a mut S) -> Result<Self, Error> {
+        let mut line = Line::over(device, system.is_greeted_back())?;
+        let reaper = Reaper::start()?;
+        let next = system.begin(&mut line);
+        Ok(Self { line, reaper, sessions: BTreeMap::new(), system, next })
     }
 
     /// Does what a frame says that is of no session.
@@ -76,30 +102,38 @@ impl<S: System> Service<S> {
         match frame {
             Frame::Credit(_) => {}
             Frame::Synchronize => self.line.send(LINE, &Frame::Synchronized),
-            Frame::Terminate => self.sessions.values().for_each(Session::terminate),
+            Frame::Terminate => {
+                self.sessions.values().for_each(Session::terminate);
+                self.system.terminate();
+            }
             Frame::Adopted if S::ADOPTS => {
                 if let Some(first) = self.sessions.get_mut(&FIRST) {
                     first.adopted(&mut self.line);
                 }
             }
-            _ => self.is_unprepared |= !self.system.obey(frame, &mut self.line)?,
+            _ => self.next = self.system.obey(frame, &mut self.line)?,
         }
         Ok(())
     }
 
     fn run(mut self) -> Result<(), Error> {
         loop {
+            match self.next {
+                Next::GoOn => {}
+                Next::Refuse => return self.line.finish(),
+                Next::HandOver => return self.line.hand_over(),
+            }
             let ready = self.wait()?;
             if ready.contains(&Source::Line) {
                 self.line.exchange()?;
                 self.obey()?;
-                if self.is_unprepared {
-                    return self.line.finish();
+                if self.next != Next::GoOn {
+                    continue;
                 }
             }
             if ready.contains(&Source::Reaper) {
                 let (pid, end) = self.reaper.end()?;
-                self.system.has_ended(pid);
+                self.system.has_ended(pid, end);
                 if let Some(session) = self.sessions.values_mut().find(|session| session.is(pid)) {
                     session.has_ended(end);
                 }
@@ -140,7 +174,7 @@ impl<S: System> Service<S> {
 
     /// Does what the host's frames say.
     fn obey(&mut self) -> Result<(), Error> {
-        while !self.is_unprepared
+        while self.next == Next::GoOn
             && let Some((number, frame)) = self.line.next_frame()?
         {
             let may_adopt = S::ADOPTS && number == FIRST;

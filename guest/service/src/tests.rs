@@ -15,7 +15,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use crate::error::Error;
 use crate::line::Line;
 use crate::line::open_device;
-use crate::serve::{System, serve};
+use crate::reaper::End;
+use crate::serve::{Next, System, serve};
 
 /// A system that has everything.
 struct Anything;
@@ -23,11 +24,11 @@ struct Anything;
 impl System for Anything {
     const PLACE: &'static str = "guest";
 
-    fn obey(&mut self, frame: &Frame, _line: &mut Line) -> Result<bool, Error> {
+    fn obey(&mut self, frame: &Frame, _line: &mut Line) -> Result<Next, Error> {
         Err(Error::OutOfTurn(crate::error::name_of(frame)))
     }
 
-    fn has_ended(&mut self, _pid: u32) {}
+    fn has_ended(&mut self, _pid: u32, _end: End) {}
 }
 
 /// The host's side of a conversation.
@@ -46,7 +47,7 @@ impl Host {
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let path = PathBuf::from(name.to_str().unwrap());
-        let service = std::thread::spawn(move || serve(open_device(&path).unwrap(), Anything));
+        let service = std::thread::spawn(move || serve(open_device(&path).unwrap(), &mut Anything));
         let line = File::from(master);
         let mut reader = line.try_clone().unwrap();
         let (sender, frames) = channel();

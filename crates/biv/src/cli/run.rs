@@ -67,6 +67,13 @@ pub struct Run {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "xen")]
     pub modules: Option<PathBuf>,
 
+    /// Run PATH, a program of the guest's root such as /sbin/init, as the guest's process 1 instead of Bivouac's init:
+    /// a whole system. COMMAND is its arguments, and the machine's console is on standard input and output. biv exec,
+    /// cp and stop work as ever. Needs a root (--root, --image, --root-disk) or --initrd
+    #[arg(long, value_name = "PATH",
+        conflicts_with_all = ["xen", "here", "user", "root_user", "workdir"])]
+    pub init: Option<PathBuf>,
+
     /// Add STRING to the kernel's command line
     #[arg(long, value_name = "STRING", allow_hyphen_values = true)]
     pub append: Option<String>,
@@ -410,6 +417,7 @@ impl Run {
                 initrd: self.initrd,
                 modules: self.modules,
                 append: self.append,
+                init: self.init,
                 cold: self.cold,
                 no_reboot: self.no_reboot,
                 refresh: self.refresh,

@@ -15,6 +15,7 @@ use crate::cli::domains as cli;
 use api::client::Client;
 use api::v1;
 use api::{Entry, Registry, registry};
+use domain::say::say;
 
 /// How long a machine may take to end that was told to, before its process is killed.
 pub(super) const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -43,7 +44,18 @@ pub(super) fn stop_one<R: Named>(entry: &Entry<R>, patience: Duration) -> Result
         let asked = Client::connect(entry)?.post::<Value>(&path::<R>("stop"), &Value::Null);
         let left = end_of_patience.saturating_duration_since(Instant::now());
         // One that does not answer is not asked for long.
-        if asked.is_ok() && entry.wait_for(left) { Ok(()) } else { end(entry) }
+        if asked.is_ok() && entry.wait_for(left) {
+            return Ok(());
+        }
+        end(entry)?;
+        // Whoever asked it to end believes that it has written everything.
+        let why = entry.record.as_ref().map_or("", R::why_deaf);
+        let (kind, name, seconds) = (R::KIND, &entry.name, patience.as_secs());
+        say(&format!(
+            "{kind} {name} did not end by itself in {seconds} seconds and was ended by force; \
+             what it had not written to its disks is lost{why}"
+        ));
+        Ok(())
     })
 }
 

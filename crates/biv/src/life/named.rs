@@ -23,6 +23,10 @@ pub trait Named: Kept {
     fn has_terminal(&self) -> bool;
     /// Its labels, if it can have some.
     fn labels(&self) -> Option<&BTreeMap<String, String>>;
+    /// Why it may not have ended when it was asked to, if that is known.
+    fn why_deaf(&self) -> &'static str {
+        ""
+    }
 }
 
 impl Named for Record {
@@ -52,6 +56,16 @@ impl Named for Record {
 
     fn labels(&self) -> Option<&BTreeMap<String, String>> {
         Some(&self.spec.life.labels)
+    }
+
+    fn why_deaf(&self) -> &'static str {
+        match self.has_init {
+            true => "",
+            false => {
+                " (nobody in its guest has heeded the power button; systemd does with dbus and \
+                 systemd-logind)"
+            }
+        }
     }
 }
 

@@ -9,6 +9,11 @@ use super::error::Error;
 use super::paravirtual::is_paravirtual;
 use super::{guest, sandbox};
 
+/// Why a machine that looks like the host has no process 1 of its own.
+const NO_ROOT_OF_ITS_OWN: &str = "a process 1 of the guest's own (--init) needs a root of its own, \
+     since it would start the services of this host: --root, --image, --root-disk or --initrd name \
+     one, and --root / the host's own";
+
 /// A [`Spec`] with the defaults of a sandbox, if it is one, and without contradictions ([`Spec::check`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedSpec(Spec);
@@ -23,6 +28,9 @@ impl CheckedSpec {
         sandbox::apply_defaults(&mut spec);
         give_root(&mut spec);
         spec.check().map_err(|error| Error::Contradiction(error.to_string()))?;
+        if spec.boot.init.is_some() && !guest::has_user_space(&spec) {
+            return Err(Error::Contradiction(NO_ROOT_OF_ITS_OWN.to_owned()));
+        }
         Ok(Self(spec))
     }
 
@@ -60,5 +68,16 @@ mod tests {
         spec.engine.no_seccomp = true;
         let error = CheckedSpec::new(spec).unwrap_err().to_string();
         assert!(error.contains("engine.no_seccomp"), "{error}");
+        let mut spec = Spec::default();
+        spec.boot.init = Some("/sbin/init".into());
+        let error = CheckedSpec::new(spec.clone()).unwrap_err().to_string();
+        assert!(error.contains("a root of its own"), "{error}");
+        spec.root = spec::Root::Image("a".to_owned());
+        assert!(CheckedSpec::new(spec.clone()).is_ok());
+        for wrong in ["init", ""] {
+            spec.boot.init = Some(wrong.into());
+            let error = CheckedSpec::new(spec.clone()).unwrap_err().to_string();
+            assert!(error.contains("absolute path"), "{error}");
+        }
     }
 }

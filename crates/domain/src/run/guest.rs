@@ -136,7 +136,9 @@ pub fn has_virtio_console(spec: &Spec) -> bool {
 
 /// Whether nothing of ours will run in the guest.
 pub fn is_plain(spec: &Spec) -> bool {
-    let wants_init = !spec.process.args.is_empty() || !matches!(spec.root, spec::Root::Host(_));
+    let wants_init = spec.boot.init.is_some()
+        || !spec.process.args.is_empty()
+        || !matches!(spec.root, spec::Root::Host(_));
     !wants_init && (spec.boot.initrd.is_some() || is_elf(spec))
 }
 
@@ -360,6 +362,10 @@ impl Guest {
         if self.is_plain {
             return vec![self.kernel_path.to_string_lossy().into_owned()];
         }
+        if let Some(init) = &spec.boot.init {
+            let words = spec.process.args.iter().map(|word| word.to_string_lossy().into_owned());
+            return [init.to_string_lossy().into_owned()].into_iter().chain(words).collect();
+        }
         let words = arguments(spec, &self.directories);
         words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }
@@ -535,7 +541,11 @@ fn recorded(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
     let is_disk = |device: &Device| matches!(device, Device::Disk(_));
     let mut kept = Spec {
         machine: Machine { other: Other::default(), ..spec.machine.clone() },
-        boot: Boot { append: spec.boot.append.clone(), ..Boot::default() },
+        boot: Boot {
+            append: spec.boot.append.clone(),
+            init: spec.boot.init.clone(),
+            ..Boot::default()
+        },
         devices: spec.devices.iter().filter(|device| !is_disk(device)).cloned().collect(),
         process,
         sandbox: spec.sandbox,

@@ -1,7 +1,8 @@
 //! The order for the guest's init: the command that it is to run.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use protocol::Order;
 use spec::Spec;
@@ -27,13 +28,39 @@ pub fn arguments(spec: &Spec, directories: &Directories) -> Vec<OsString> {
     }
 }
 
+/// What the kernel gives process 1 for its environment (`envp_init` in init/main.c).
+const OF_INIT: [&[u8]; 2] = [b"HOME=/", b"TERM=linux"];
+
 /// Whether the command is to have a terminal.
 pub fn is_on_terminal(spec: &Spec) -> bool {
-    spec.process.terminal || (spec.process.args.is_empty() && terminal::is_interactive())
+    // The console is the terminal of a machine with a process 1 of its own.
+    let has_command = spec.boot.init.is_none();
+    has_command
+        && (spec.process.terminal || (spec.process.args.is_empty() && terminal::is_interactive()))
 }
 
-/// What the guest's init is to run.
+/// What the guest's init is to run, or to become.
 pub fn order(spec: &Spec, directories: &Directories) -> Order {
+    match &spec.boot.init {
+        Some(init) => order_of_init(spec, init),
+        None => order_of_command(spec, directories),
+    }
+}
+
+/// A process 1 of the guest's own, as the kernel would start it.
+fn order_of_init(spec: &Spec, init: &Path) -> Order {
+    let mut environment = OF_INIT.map(<[u8]>::to_vec).to_vec();
+    for variable in &spec.process.env {
+        environment::replace(&mut environment, variable.as_bytes());
+    }
+    let words = [init.as_os_str()]
+        .into_iter()
+        .chain(spec.process.args.iter().map(|word| -> &OsStr { word }));
+    let arguments = words.map(|word| word.as_bytes().to_vec()).collect();
+    Order { arguments, environment, directory: b"/".to_vec(), ..Order::default() }
+}
+
+fn order_of_command(spec: &Spec, directories: &Directories) -> Order {
     let process = &spec.process;
     let on_terminal = is_on_terminal(spec);
     let mut environment = match directories.is_the_host {
@@ -67,6 +94,19 @@ pub fn order(spec: &Spec, directories: &Directories) -> Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_1_is_started_as_the_kernel_would() {
+        let mut spec = Spec::default();
+        spec.boot.init = Some("/sbin/init".into());
+        spec.process.args = vec!["single".into()];
+        spec.process.env = vec!["A=b".into(), "TERM=vt220".into()];
+        let order = order(&spec, &Directories::default());
+        assert_eq!(order.arguments, [b"/sbin/init".to_vec(), b"single".to_vec()]);
+        assert_eq!(order.environment, [&b"HOME=/"[..], b"A=b", b"TERM=vt220"]);
+        assert_eq!(order.directory, b"/");
+        assert!(order.user.is_empty() && order.terminal.is_none());
+    }
 
     #[test]
     fn what_is_said_of_a_command_is_ordered() {

@@ -58,7 +58,11 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
     }
     let nonsense = || failed(vmm::snapshot::Error::Damaged("its record of the machine is invalid"));
     let note = Note::parse(snapshot.note()).ok_or_else(nonsense)?;
-    if note.conversation.as_ref().is_some_and(|conversation| !conversation.has_command()) {
+    let has_process_one =
+        note.conversation.as_ref().is_some_and(hub::Conversation::has_process_one);
+    if !has_process_one
+        && note.conversation.as_ref().is_some_and(|conversation| !conversation.has_command())
+    {
         return Err(nonsense());
     }
     let label = seal::read(snapshot.label(), Purpose::Restore, &snapshot.digest());
@@ -69,6 +73,9 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
     let origin = origin.ok_or_else(|| Error::NoOrigin(file.clone()))?;
     let host_resources = choose(order, HostResources::of(&origin.spec), label.is_ours)?;
     let processors = u8::try_from(snapshot.processors()).map_err(|_| nonsense())?;
+    if has_process_one != origin.spec.boot.init.is_some() {
+        return Err(nonsense());
+    }
     let mut spec = machine(&origin.spec, order);
     spec.machine.processors = processors;
     spec.machine.memory = snapshot.memory();
@@ -123,6 +130,7 @@ fn machine(recorded: &Spec, order: &GoOn) -> Spec {
     let mut spec = Spec {
         boot: Boot {
             append: guest::has_virtio_console(recorded).then(|| "console=hvc0".to_owned()),
+            init: recorded.boot.init.clone(),
             ..Boot::default()
         },
         devices: recorded.devices.iter().filter(is_harmless).cloned().collect(),

@@ -37,6 +37,8 @@ use super::tail::Tail;
 use super::warm::{Start, Unnamed};
 use super::{backends, devices};
 
+mod own_init;
+
 /// Be where the machine is started.
 pub fn enter_directory(spec: &Spec) -> Result<(), Error> {
     let Some(directory) = &spec.directory else { return Ok(()) };
@@ -126,10 +128,8 @@ fn run_guest(
     };
     // The process is confined, and has no environment, when the machine ends.
     let audits = toolstack::audits_at_end();
-    let verdict = match is_plain {
-        true => run.run_plain(domain),
-        false => run.run_command(domain, &order, parameter.as_deref().unwrap_or_default()),
-    }?;
+    let parameter = parameter.as_deref().unwrap_or_default();
+    let verdict = run.run(domain, is_plain, &order, parameter)?;
     if audits && let Some(machine) = domain.machine.get() {
         toolstack::audit_at_end(machine).map_err(Error::Audit)?;
     }
@@ -159,6 +159,21 @@ struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
+    /// Runs it: with nothing of ours in it, or with what `order` says.
+    fn run(
+        self,
+        domain: &mut Domain,
+        is_plain: bool,
+        order: &Order,
+        parameter: &str,
+    ) -> Result<Verdict, Error> {
+        match &self.spec.boot.init {
+            _ if is_plain => self.run_plain(domain),
+            Some(_) => self.run_system(domain, order, parameter),
+            None => self.run_command(domain, order, parameter),
+        }
+    }
+
     /// One with nothing of ours in it: its console is on our standard streams.
     fn run_plain(mut self, domain: &mut Domain) -> Result<Verdict, Error> {
         let (spec, configuration) = (self.spec, &mut self.configuration);
@@ -169,26 +184,13 @@ impl Prepared<'_> {
         configuration.command_line = command_line(ours, spec);
         // One that goes on from a snapshot has no kernel to boot again.
         configuration.reboot = !spec.boot.no_reboot && configuration.snapshot.is_none();
-        let (ours, theirs) = session::Line::pair()?;
-        let serial = if guest::has_virtio_console(spec) {
-            let port = machine::console(theirs, terminal::size());
-            self.handles.window = Some(plugged::add_console(&mut configuration.devices, port)?);
-            SerialBackend {
-                output: self.copy.map(|copy| Box::new(copy) as _),
-                ..SerialBackend::default()
-            }
-        } else {
-            match self.copy {
-                Some(copy) => machine::line_with_copy(theirs, copy),
-                None => machine::line(theirs),
-            }
-        };
-        configuration.devices.push(Box::new(Serial::first(serial)));
+        let ours = self.add_console()?;
         if !is_paravirtual(spec) {
-            configuration.devices.push(Box::new(Serial::second(SerialBackend::default())));
+            let serial = Serial::second(SerialBackend::default());
+            self.configuration.devices.push(Box::new(serial));
         }
         let ours = domain.serve_plain(ours, self.snapshots)?;
-        let mut started = Started::of(configuration);
+        let mut started = Started::of(&mut self.configuration);
         let remote = domain.machine.clone();
         let machine = started.start(|| {
             Machine::start(
@@ -209,10 +211,30 @@ impl Prepared<'_> {
         // What runs without us has an input, and nobody who types.
         let input = if spec.life.detached { Input::Endless } else { Input::Ours };
         let user = User { raw: terminal::is_interactive(), input, outputs, ..User::default() };
-        let link = Console::new(ours)?.with_window(move |rows, columns| {
-            remote.get().iter().for_each(|machine| machine.resize_console(rows, columns));
-        });
-        converse(link, machine, self.deadline, user, self.signals)
+        converse(console_link(ours, remote)?, machine, self.deadline, user, self.signals)
+    }
+
+    /// Gives the machine the console that its kernel is told of, a serial port or a virtio console, and returns the way
+    /// to it.
+    fn add_console(&mut self) -> Result<session::Line, Error> {
+        let devices = &mut self.configuration.devices;
+        let (ours, theirs) = session::Line::pair()?;
+        let copy = self.copy.take();
+        let serial = if guest::has_virtio_console(self.spec) {
+            let port = machine::console(theirs, terminal::size());
+            self.handles.window = Some(plugged::add_console(devices, port)?);
+            SerialBackend {
+                output: copy.map(|copy| Box::new(copy) as _),
+                ..SerialBackend::default()
+            }
+        } else {
+            match copy {
+                Some(copy) => machine::line_with_copy(theirs, copy),
+                None => machine::line(theirs),
+            }
+        };
+        devices.push(Box::new(Serial::first(serial)));
+        Ok(ours)
     }
 
     /// One whose init is ours: it runs a command, as `order` says.
@@ -285,6 +307,13 @@ impl Prepared<'_> {
         let user = User { raw, input, tail, ..User::default() };
         converse(link, machine, self.deadline, user, self.signals)
     }
+}
+
+/// The console of a machine, which is told of the size of the terminal, as a session's other end.
+fn console_link(line: session::Line, remote: crate::server::Machine) -> io::Result<Console> {
+    Ok(Console::new(line)?.with_window(move |rows, columns| {
+        remote.get().iter().for_each(|machine| machine.resize_console(rows, columns));
+    }))
 }
 
 /// Gives a machine the lines by which its init may find us: a virtio port, if it has a bus for that, and the second

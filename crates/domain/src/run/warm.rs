@@ -81,7 +81,10 @@ pub fn kind(spec: &Spec) -> Option<Spec> {
     if is_paravirtual(spec) && spec.root == Root::Busybox {
         kind.root = Root::Busybox;
     }
-    let is_usual = kind.devices.iter().all(|device| matches!(device, Device::Entropy(_)))
+    // One with a process 1 of its own may reboot, for which it takes a kernel.
+    let is_whole = spec.boot.init.is_some();
+    let is_usual = !is_whole
+        && kind.devices.iter().all(|device| matches!(device, Device::Entropy(_)))
         && !matches!(spec.root, Root::Disk(_));
     // What is watched or measured is so from its start on.
     let is_watched = spec.watch != Watch::default() || inspect::is_used(&spec.watch);

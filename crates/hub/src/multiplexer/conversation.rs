@@ -15,6 +15,7 @@ use protocol::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::process_one::ProcessOne;
 use super::{Hub, Port, Stage};
 use session::Line;
 
@@ -35,6 +36,9 @@ pub struct Conversation {
     is_prepared: bool,
     /// The commands that run.
     commands: Vec<CommandState>,
+    /// Whether the guest has a process 1 of its own, which runs.
+    #[serde(default)]
+    has_process_one: bool,
 }
 
 /// A command that runs, as its hub knows it.
@@ -55,6 +59,12 @@ impl Conversation {
         self.commands.iter().any(|command| command.session == FIRST)
     }
 
+    /// Whether a process 1 of the guest's own runs, and no first command.
+    #[must_use]
+    pub fn has_process_one(&self) -> bool {
+        self.has_process_one
+    }
+
     /// Whether there can be such a conversation: what a file says of one may be anything.
     #[must_use]
     pub fn is_sane(&self) -> bool {
@@ -67,6 +77,7 @@ impl Conversation {
         });
         are_sessions
             && windows
+            && !(self.has_process_one && self.has_command())
             && different.len() == self.commands.len()
             && self.window.0 <= WINDOW_OF_PORT_BYTES
             && self.window.1 <= self.window.0
@@ -91,6 +102,9 @@ impl Hub {
         self.lines.go_on(conversation.line, Progress { sequence, received });
         let (size, left) = conversation.window;
         self.window = Window::with_left(size.min(WINDOW_OF_PORT_BYTES), left);
+        if conversation.has_process_one {
+            self.go_on_with_process_one();
+        }
         self.is_greeted = true;
         self.is_prepared = conversation.is_prepared;
         if conversation.is_prepared {
@@ -124,14 +138,14 @@ impl Hub {
     /// Say nothing to the guest until [`Self::speak_again`], once it has read what was said.
     pub fn fall_silent(&mut self) {
         self.is_silent = true;
-        if self.is_greeted {
+        if self.is_up() {
             self.synchronize();
         }
     }
 
     /// Have init say when it has read this, and so has passed on what its commands had written before it did.
     pub fn ask_for_all(&mut self) {
-        if self.is_greeted && !self.is_silent {
+        if self.is_up() && !self.is_silent {
             self.synchronize();
         }
     }
@@ -173,6 +187,7 @@ impl Hub {
             window: (self.window.size(), self.window.left()),
             is_prepared: self.is_prepared,
             commands: commands.map(state).collect(),
+            has_process_one: self.process_one.as_ref().is_some_and(ProcessOne::runs),
         }
     }
 

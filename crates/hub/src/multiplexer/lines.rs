@@ -27,6 +27,13 @@ impl Lines {
         Ok(Lines { all, choice: 0 })
     }
 
+    /// Has the guest greet again and again: its process 1 is replaced, and it reboots.
+    pub fn expect_further_greetings(&mut self) {
+        for (_, decoder) in &mut self.all {
+            *decoder = std::mem::take(decoder).with_further_greetings();
+        }
+    }
+
     /// Whether the guest may be reached.
     pub fn are_open(&self) -> bool {
         !self.all.is_empty()
@@ -49,9 +56,11 @@ impl Lines {
 
     /// This one is.
     pub fn choose(&mut self, number: usize) {
-        self.all.swap(0, number);
-        self.all.truncate(1);
-        self.choice = number;
+        if self.all.len() > 1 {
+            self.all.swap(0, number);
+            self.all.truncate(1);
+            self.choice = number;
+        }
     }
 
     /// Which line was chosen, and how far what comes over it is, for [`Self::go_on`].
