@@ -195,6 +195,16 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/guide.md",
+        begins: "biv run --image docker.io/library/alpine:3",
+        lines: &[
+            ("alpine", LeftOut("it is pulled from the world; tests/oci has a registry of its own")),
+            ("nginx", LeftOut("likewise")),
+            ("fedora", LeftOut("likewise")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "mmdebstrap --variant=minbase stable ~/rootfs",
         surroundings: concat!(
             "mkdir -p ~/rootfs/etc ~/rootfs/bin; echo ID=test >~/rootfs/etc/os-release\n",

@@ -31,6 +31,8 @@ pub fn kernels() -> Vec<CompletionCandidate> {
 
 /// Names of images.
 pub fn images() -> Vec<CompletionCandidate> {
-    let images = provision::images::list().unwrap_or_default();
-    images.iter().map(|image| CompletionCandidate::new(&image.name)).collect()
+    let built = provision::images::list().unwrap_or_default().into_iter().map(|image| image.name);
+    let layered = oci::Store::open().and_then(|store| store.list()).unwrap_or_default();
+    let layered = layered.into_iter().filter_map(|image| Some(image.name?.to_string()));
+    built.chain(layered).map(CompletionCandidate::new).collect()
 }

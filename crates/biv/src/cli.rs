@@ -16,6 +16,7 @@ pub mod domains;
 mod environment;
 mod format;
 mod gdb;
+mod image;
 pub mod pod;
 pub mod pod_network;
 mod ports;
@@ -27,6 +28,7 @@ pub mod xen;
 use self::domains as life;
 pub use self::environment::Environment;
 pub use self::format::Format;
+pub use self::image::{ContainerImageAction, Pull};
 pub use self::restore::Restore;
 pub use self::run::{Run, UserExec};
 pub use self::watch::Options;
@@ -152,11 +154,12 @@ impl From<ForMachines> for Flavour {
     }
 }
 
-/// List, build and remove Debian root file systems, for `biv run --image NAME`.
+/// Manage images for `biv run --image NAME`: container images of registries, and Debian root file systems.
 ///
-/// mmdebstrap builds them, without privileges where the host allows that, in $XDG_CACHE_HOME/bivouac. Machines share
-/// an image; what a machine writes stays in its memory. In the guest, files have the owners that Debian gives them; on
-/// the host they are yours.
+/// `biv image pull` and `biv image load` get container images (OCI and Docker), and `biv image build` makes a root file
+/// system with mmdebstrap, without privileges where the host allows that. They are in $XDG_CACHE_HOME/bivouac. Machines
+/// share an image; what a machine writes stays in its memory. In the guest, files have the owners that the image gives
+/// them; on the host they are yours.
 #[derive(Debug, Args)]
 pub struct Image {
     /// What
@@ -186,12 +189,15 @@ pub enum ImageAction {
         #[arg(long, value_name = "PACKAGE,...", value_delimiter = ',')]
         include: Vec<String>,
     },
-    /// Remove images
+    /// Remove images: a name of one, and the image with its last
     Rm {
-        /// Names of the images
+        /// Names of the images, or digests as `biv image ls` shows them
         #[arg(required = true, add = ArgValueCandidates::new(candidates::images))]
         name: Vec<String>,
     },
+    /// What is done with images of containers.
+    #[command(flatten)]
+    Container(ContainerImageAction),
 }
 
 /// Check what this host offers and what Bivouac uses of it.

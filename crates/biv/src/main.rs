@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use api::{Record, status};
-use biv::cli::{Cli, Run, Verb};
+use biv::cli::{Cli, Pull, Run, Verb};
 use biv::print::{self, unless_closed};
 use biv::{completions, debug, doctor, image, kernel, life, man, pod, xen};
 use spec::shown::harmless;
@@ -81,16 +81,24 @@ fn ended(result: Result<u8, impl Display>) -> ExitCode {
 }
 
 /// Runs the machine that is meant, or prints what describes it.
-fn run(arguments: Run) -> ExitCode {
+fn run(mut arguments: Run) -> ExitCode {
     // Before its input is read, which may be a description.
     domain::settle();
     let (prints, is_a_file) = (arguments.print_spec, arguments.spec.is_some());
+    let pull = if is_a_file { Pull::Never } else { arguments.pull };
+    match arguments.image.as_deref().map(image::source).transpose() {
+        Ok(image) => arguments.image = image,
+        Err(reason) => return fail(&reason),
+    }
     match arguments.into_spec() {
         Ok(spec) if prints => {
             let text = spec.to_json() + "\n";
             ended(unless_closed(print::text(&text)).map(|()| status::SUCCESS))
         }
-        Ok(spec) => ended(domain::launch(spec)),
+        Ok(spec) => match image::provide(&spec, pull) {
+            Ok(()) => ended(domain::launch(spec)),
+            Err(reason) => fail(&reason),
+        },
         Err(reason) if is_a_file => fail(&reason),
         Err(reason) => Cli::refuse(&reason),
     }

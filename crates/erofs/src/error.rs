@@ -30,6 +30,12 @@ pub enum Error {
         /// The attribute's name.
         name: String,
     },
+    /// What cannot be the name of a file, or what a symbolic link cannot say.
+    #[error("{0:?} is no name that a file can have there")]
+    Name(String),
+    /// What a file was to have.
+    #[error("cannot read the contents of a file: {0}")]
+    Contents(io::Error),
     /// There is too much of it.
     #[error("there are more than 2^32 files or 16 TiB")]
     TooLarge,

@@ -17,11 +17,13 @@
 //!    then the blocks of directories, then all inodes, those of a directory beside each other.
 //!    Linux reads a block of metadata when it first needs it, and each holds some 60 inodes. So
 //!    only the contents of tiny files stand behind their inodes.
+//!    What comes from a [`Builder`] has its contents in the order in which they came.
 //! 4. *The super block is written last.* A file that is written halfway is no file system.
 
 #![forbid(unsafe_code)]
 
 mod attributes;
+pub mod builder;
 mod error;
 pub mod format;
 mod identity;
@@ -35,6 +37,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 pub use self::attributes::{Attributes, Extended};
+pub use self::builder::Builder;
 pub use self::error::Error;
 pub use self::identity::Identity;
 use self::output::Output;

@@ -135,9 +135,14 @@ pub enum Trouble {
     Disk(#[from] erofs::Error),
 }
 
-/// A name that is one of a file and of no option.
+/// Whether an image of ours can have that name: it is one of a file and of no option.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    is_plain(name) && name.len() <= MAX_IMAGE_NAME_BYTES
+}
+
 fn check(name: &str) -> Result<(), Error> {
-    match is_plain(name) && name.len() <= MAX_IMAGE_NAME_BYTES {
+    match is_name(name) {
         true => Ok(()),
         false => Err(Trouble::Name(name.to_owned()).into()),
     }

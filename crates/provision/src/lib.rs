@@ -34,7 +34,7 @@ pub mod kernels;
 pub mod limits;
 pub mod modules;
 mod package;
-mod progress;
+pub mod progress;
 pub mod recent;
 mod unpacked;
 

@@ -30,6 +30,9 @@ pub struct UserNetwork {
     /// Ports of the host that are published.
     #[serde(default, skip_serializing_if = "is_default")]
     pub publish: Vec<Published>,
+    /// The ports that the machine's image exposes are published besides, each at a port of 127.0.0.1 that is free.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub publish_exposed: bool,
     /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
@@ -140,7 +143,7 @@ impl Net {
     pub fn networks(self, publish: Vec<Published>) -> Result<Vec<Network>, String> {
         let networks = match self {
             Self::User(user) => {
-                vec![Network::User(UserNetwork { user, publish, other: Other::default() })]
+                vec![Network::User(UserNetwork { user, publish, ..UserNetwork::default() })]
             }
             Self::None | Self::Tap(_) | Self::Vif(_) if !publish.is_empty() => {
                 return Err("--publish requires --net user".into());

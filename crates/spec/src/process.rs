@@ -12,11 +12,16 @@ use crate::{Other, is_default, text};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Process {
-    /// The program and its arguments [default: a shell, or nothing in a machine that has an initial RAM disk or a
-    /// kernel that is an ELF file, and no root].
+    /// The program and its arguments [default: what its image says; a shell, or nothing in a machine that has an
+    /// initial RAM disk or a kernel that is an ELF file, and no root].
     #[serde(with = "text::list", skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     pub args: Vec<OsString>,
+    /// What every command begins with, before its arguments [default: what its image says, if that has layers; an empty
+    /// list: nothing].
+    #[serde(with = "text::list_option", skip_serializing_if = "is_default")]
+    #[schemars(with = "Option<Vec<String>>")]
+    pub entrypoint: Option<Vec<OsString>>,
     /// Environment variables, NAME=VALUE, which are added to those that every command has, or replace them.
     #[serde(with = "text::list", skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]

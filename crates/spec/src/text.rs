@@ -121,3 +121,31 @@ pub mod list {
         forms.into_iter().map(|form| form.into_value().map(T::from)).collect()
     }
 }
+
+/// Several that there may be.
+pub mod list_option {
+    use super::*;
+
+    /// Writes them.
+    ///
+    /// # Errors
+    ///
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(all: &Option<Vec<OsString>>, to: S) -> Result<S::Ok, S::Error> {
+        let forms = |all: &Vec<OsString>| all.iter().map(|one| Form::of(one)).collect::<Vec<_>>();
+        all.as_ref().map(forms).serialize(to)
+    }
+
+    /// Reads them.
+    ///
+    /// # Errors
+    ///
+    /// As of [`list::deserialize`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Vec<OsString>>, D::Error> {
+        #[derive(Deserialize)]
+        struct All(#[serde(with = "list")] Vec<OsString>);
+        Ok(Option::<All>::deserialize(from)?.map(|All(all)| all))
+    }
+}

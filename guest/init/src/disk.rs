@@ -64,12 +64,13 @@ pub fn mount_disk(name: &str, is_read_only: bool, place: &Path) -> io::Result<()
     Err(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
-/// Mounts the image of a root that is on the disk with that serial number, whatever it is called: others were
-/// named by the user, and come before it.
-pub fn mount_image(serial: &[u8], place: &Path) -> io::Result<()> {
+/// Mounts the image of a root that is on the disk with that serial number, or on a partition of it, whatever it is
+/// called: others were named by the user, and come before it.
+pub fn mount_image(serial: &[u8], partition: Option<u8>, place: &Path) -> io::Result<()> {
     for _ in 0..PATIENCE {
-        if let Some(name) = with_serial(Path::new(DISKS), serial) {
-            let device = Path::new(DEVICES).join(&name);
+        let name = with_serial(Path::new(DISKS), serial).map(|name| part_of(name, partition));
+        let device = name.map(|name| Path::new(DEVICES).join(name));
+        if let Some(device) = device.filter(|device| device.exists()) {
             let mounted = mount(&device, place, IMAGE, MountFlags::RDONLY, None);
             return mounted.map_err(|errno| {
                 let error = io::Error::from(errno);
@@ -81,6 +82,14 @@ pub fn mount_image(serial: &[u8], place: &Path) -> io::Result<()> {
     }
     let text = format!("there is no disk {}", String::from_utf8_lossy(serial));
     Err(io::Error::new(io::ErrorKind::NotFound, text))
+}
+
+/// What a partition is called.
+fn part_of(mut disk: OsString, partition: Option<u8>) -> OsString {
+    if let Some(partition) = partition {
+        disk.push(partition.to_string());
+    }
+    disk
 }
 
 /// The disk with that serial number, of those in the kernel's list.

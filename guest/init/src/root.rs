@@ -1,16 +1,18 @@
 //! The root file system, if it is not the one that the kernel has unpacked: a directory of the host
-//! through virtio-fs, an image of one on a disk, or a disk; the first two mostly below an overlay
-//! in memory. And other directories of the host.
+//! through virtio-fs, an image of one on a disk, layers of one on the partitions of a disk, or a disk; all but the last
+//! mostly below an overlay in memory. And other directories of the host.
 
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use protocol::mounts::{Kind, Mount};
+use protocol::mounts::{Kind, Layers, Mount};
+use rustix::fs::getxattr;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount, mount_move};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_move};
 
 use crate::{accounts, disk};
 
@@ -24,8 +26,14 @@ const NO_BUS: &str = "the guest's kernel does not find the virtio device of this
                       virtio_pci must be \
                       built in (CONFIG_VIRTIO_PCI)";
 
-/// Where the new root is put together.
+/// Where the new root is put together: the whole, what it is laid over, the layers of that, and what is written.
 const WORK: &str = "/.bivouac/root";
+const BELOW: &str = "/.bivouac/below";
+const LAYERS: &str = "/.bivouac/layer";
+const ABOVE: &str = "/.bivouac/above";
+
+/// The attribute of a directory that hides what is below it (Linux, `Documentation/filesystems/overlayfs.rst`).
+const OPAQUE: &str = "trusted.overlay.opaque";
 
 /// Prepares a mount of this kind in a root that is to be made of these layers, lower and upper.
 pub type Lead = fn(Kind, &Path, &Path) -> io::Result<()>;
@@ -40,7 +48,7 @@ pub fn enter(list: &[u8], lead: Lead) -> io::Result<(Vec<Mount>, Option<Kind>)> 
     let Some(root) = roots.first() else { return Ok((others, None)) };
     fs::create_dir_all(WORK)?;
     match root.kind {
-        Kind::OverlaidRoot | Kind::OverlaidDisk => {
+        Kind::OverlaidRoot | Kind::OverlaidDisk | Kind::OverlaidLayers => {
             let others = others.iter().map(|mount| mount.kind);
             overlay(root, |lower, upper| {
                 others
@@ -61,15 +69,19 @@ pub fn enter(list: &[u8], lead: Lead) -> io::Result<(Vec<Mount>, Option<Kind>)> 
 }
 
 fn overlay(root: &Mount, prepare: impl FnOnce(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
-    const BELOW: &str = "/.bivouac/below";
-    const ABOVE: &str = "/.bivouac/above";
     for place in [BELOW, ABOVE] {
         fs::create_dir_all(place)?;
     }
-    match root.kind {
-        Kind::OverlaidDisk => disk::mount_image(&root.source, Path::new(BELOW))?,
-        _ => mount_shared(root, Path::new(BELOW))?,
-    }
+    let lower = match root.kind {
+        Kind::OverlaidLayers => mount_layers(&root.source)?,
+        kind => {
+            match kind {
+                Kind::OverlaidDisk => disk::mount_image(&root.source, None, Path::new(BELOW))?,
+                _ => mount_shared(root, Path::new(BELOW))?,
+            }
+            BELOW.to_owned()
+        }
+    };
     // What is written may take almost all of the memory, as it could on a disk.
     lift(mount("overlay", ABOVE, "tmpfs", MountFlags::empty(), c"mode=0755,size=90%"))?;
     for place in ["upper", "work"] {
@@ -78,13 +90,44 @@ fn overlay(root: &Mount, prepare: impl FnOnce(&Path, &Path) -> io::Result<()>) -
     let upper = Path::new(ABOVE).join("upper");
     copy_owner(Path::new(BELOW), &upper)?;
     prepare(Path::new(BELOW), &upper)?;
-    let layers = c"lowerdir=/.bivouac/below,upperdir=/.bivouac/above/upper,\
-                   workdir=/.bivouac/above/work,xino=off";
-    lift(mount("overlay", WORK, "overlay", MountFlags::empty(), layers))?;
+    if root.kind == Kind::OverlaidLayers {
+        // That was to look at them.
+        lift(rustix::mount::unmount(BELOW, UnmountFlags::empty()))?;
+    }
+    let layers = format!("lowerdir={lower},upperdir={ABOVE}/upper,workdir={ABOVE}/work,xino=off");
+    let layers = CString::new(layers)?;
+    lift(mount("overlay", WORK, "overlay", MountFlags::empty(), layers.as_c_str()))?;
     if root.kind == Kind::OverlaidRoot {
         accounts::replace_unreadable(Path::new(WORK));
     }
     Ok(())
+}
+
+/// Mounts layers, and all of them, to be looked at, at [`BELOW`]; returns how overlayfs is told of them, the highest
+/// first.
+fn mount_layers(source: &[u8]) -> io::Result<String> {
+    let Layers { serial, count } = Layers::decode(source).map_err(io::Error::other)?;
+    let mut places = Vec::new();
+    for number in (1..=count).rev() {
+        let place = format!("{LAYERS}/{number}");
+        fs::create_dir_all(&place)?;
+        disk::mount_image(&serial, Some(number), Path::new(&place))?;
+        // Overlayfs asks no root whether it hides what is below.
+        let hides = getxattr(&place, OPAQUE, &mut [0; 1][..]).is_ok();
+        places.push(place);
+        if hides {
+            break;
+        }
+    }
+    let (flags, lower) = (MountFlags::RDONLY, places.join(":"));
+    match places.as_slice() {
+        [only] => lift(mount_bind(only.as_str(), BELOW))?,
+        _ => {
+            let layers = CString::new(format!("lowerdir={lower},xino=off"))?;
+            lift(mount("overlay", BELOW, "overlay", flags, layers.as_c_str()))?;
+        }
+    }
+    Ok(lower)
 }
 
 /// A directory is as it is below.

@@ -22,6 +22,9 @@ pub enum Kind {
     OverlaidRoot,
     /// The root: a file system (EROFS) on the disk with that serial number, with such an overlay.
     OverlaidDisk,
+    /// The root: file systems (EROFS) on the first partitions of a disk, each over those before it, with such an
+    /// overlay over all. The source is the disk's serial number, a space, and how many they are ([`Layers`]).
+    OverlaidLayers,
     /// The root: a virtio file system.
     Root,
     /// The root: a disk, or a partition of one.
@@ -34,9 +37,10 @@ pub enum Kind {
     OwnModules,
 }
 
-const KINDS: [(&[u8], Kind); 7] = [
+const KINDS: [(&[u8], Kind); 8] = [
     (b"overlaid-root", Kind::OverlaidRoot),
     (b"overlaid-disk", Kind::OverlaidDisk),
+    (b"overlaid-layers", Kind::OverlaidLayers),
     (b"root", Kind::Root),
     (b"disk-root", Kind::DiskRoot),
     (b"directory", Kind::Directory),
@@ -49,6 +53,35 @@ impl Kind {
     #[must_use]
     pub fn is_root(self) -> bool {
         !matches!(self, Self::Directory | Self::Modules | Self::OwnModules)
+    }
+}
+
+/// The source of [`Kind::OverlaidLayers`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layers {
+    /// The disk's serial number.
+    pub serial: Vec<u8>,
+    /// How many partitions are layers, the lowest first.
+    pub count: u8,
+}
+
+impl Layers {
+    /// As a source.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        [&self.serial[..], format!(" {}", self.count).as_bytes()].concat()
+    }
+
+    /// The inverse.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMounts`].
+    pub fn decode(source: &[u8]) -> Result<Self, NoMounts> {
+        let at = source.iter().rposition(|byte| *byte == b' ').ok_or(NoMounts)?;
+        let count = std::str::from_utf8(&source[at + 1..]).ok().and_then(|it| it.parse().ok());
+        let count = count.filter(|count| *count > 0).ok_or(NoMounts)?;
+        Ok(Self { serial: source[..at].to_vec(), count })
     }
 }
 
@@ -120,6 +153,15 @@ mod tests {
         mounts.iter().for_each(|mount| mount.encode(&mut bytes));
         assert_eq!(Mount::decode_all(&bytes).unwrap(), mounts);
         assert_eq!(Mount::decode_all(b"").unwrap(), []);
+    }
+
+    #[test]
+    fn layers_are_what_they_were() {
+        let layers = Layers { serial: b"image/0123 4".to_vec(), count: 127 };
+        assert_eq!(Layers::decode(&layers.encode()), Ok(layers));
+        for source in [&b""[..], b"x", b"x ", b"x 0", b"x -1", b"x 256", b"x 1 "] {
+            assert_eq!(Layers::decode(source), Err(NoMounts), "{source:?}");
+        }
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Published ports of the host's, of which some are to be chosen.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
-use domain::say::say;
+use domain::run::ports::choose;
 use spec::{Ports, Published};
 
 /// The ports that these options publish. Where a port of the host is chosen, it is said which.
@@ -14,18 +13,6 @@ use spec::{Ports, Published};
 pub fn published(ports: Vec<Ports>) -> Result<Vec<Published>, String> {
     let each = ports.into_iter().map(|ports| ports.each(choose)).collect::<io::Result<Vec<_>>>();
     Ok(each.map_err(|error| format!("no port of the host is free: {error}"))?.concat())
-}
-
-/// A port that nobody has. Somebody else may take it before it is bound again, and then it is said that it is taken.
-fn choose(address: IpAddr, is_udp: bool, guest: u16) -> io::Result<u16> {
-    let bound = match is_udp {
-        true => UdpSocket::bind((address, 0))?.local_addr()?,
-        false => TcpListener::bind((address, 0))?.local_addr()?,
-    };
-    let host = bound.port();
-    let here = SocketAddr::new(address, host);
-    say(&format!("port {guest} of the guest is {here} here"));
-    Ok(host)
 }
 
 #[cfg(test)]

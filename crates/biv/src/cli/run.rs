@@ -10,13 +10,13 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use clap_complete::ArgValueCandidates;
 use spec::{
-    Board, Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net, Ports,
-    Process, Restart, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
+    Board, Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net,
+    Network, Ports, Process, Restart, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
 };
 
 use super::gdb::GdbOptions;
 use super::ports::published;
-use super::{Environment, Options, root};
+use super::{Environment, Options, Pull, root};
 use crate::candidates;
 use api::status;
 use domain::CheckedSpec;
@@ -150,10 +150,21 @@ pub struct Run {
         value_parser = OsStringValueParser::new().try_map(DiskRoot::parse))]
     pub root_disk: Option<DiskRoot>,
 
-    /// Use the root file system NAME of `biv image build`
+    /// Use an image as the guest's root, and run what it says unless a COMMAND is given: the root file system NAME of
+    /// `biv image build`, or a container image such as debian:12 or quay.io/NAME, which is pulled if it is not there;
+    /// or one in a file: oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:NAME]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["root", "initrd", "busybox"],
         add = ArgValueCandidates::new(candidates::images))]
     pub image: Option<String>,
+
+    /// When to pull the container image of --image
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, requires = "image")]
+    pub pull: Pull,
+
+    /// Begin the command with this instead of the image's entry point: a program, or a JSON list of words; empty:
+    /// nothing
+    #[arg(long, value_name = "PROGRAM", value_parser = super::image::parse_entrypoint)]
+    pub entrypoint: Option<super::image::Words>,
 
     /// Let the guest write to the directory of --root
     #[arg(long, requires = "root")]
@@ -209,6 +220,10 @@ pub struct Run {
     /// 127.0.0.1 by default; 0.0.0.0 listens at all addresses, [::] at those of IPv6
     #[arg(short, long, value_name = "PORTS")]
     pub publish: Vec<Ports>,
+
+    /// Forward a free port of 127.0.0.1 to each port that the container image exposes
+    #[arg(short = 'P', long, requires = "image", conflicts_with = "vif")]
+    pub publish_all: bool,
 
     /// Connect the guest's virtio sockets (vsock) to Unix sockets. A program that connects to PATH and writes
     /// "CONNECT N" reads "OK" and is connected to port N of the guest. A guest that connects to port N of the
@@ -395,11 +410,8 @@ impl Run {
         devices.extend(self.entropy.then(Device::entropy));
         devices.extend(sockets.into_iter().chain(console));
         devices.extend(self.debug_exit.then(Device::debug_exit));
-        // Who publishes ports means the network that they lead to.
         let net = self.net.or(self.vif.map(Net::Vif));
-        let publish = published(self.publish)?;
-        let net = net.or((!publish.is_empty()).then(|| Net::User(User::default())));
-        let networks = net.map(|net| net.networks(publish)).transpose()?;
+        let networks = networks(net, self.publish, self.publish_all)?;
         let mut watch = self.inspect.into_watch();
         (watch.verbose, watch.statistics) = (self.verbose, self.stats);
         (watch.console, watch.gdb) = (self.console, self.gdb.into_gdb());
@@ -430,6 +442,7 @@ impl Run {
             hostname: self.hostname,
             process: Process {
                 args: self.command,
+                entrypoint: self.entrypoint.map(|words| words.0),
                 terminal: self.tty,
                 interactive: self.interactive && self.detach,
                 user: self.user.or(self.root_user.then(|| "root".to_owned())),
@@ -458,6 +471,21 @@ impl Run {
             ..Spec::default()
         })
     }
+}
+
+/// The networks that a machine has, with these ports published, or all that its image exposes; none, if nothing is said.
+fn networks(
+    net: Option<Net>,
+    publish: Vec<Ports>,
+    publish_all: bool,
+) -> Result<Option<Vec<Network>>, String> {
+    let publish = published(publish)?;
+    // Who publishes ports means the network that they lead to.
+    let publishes = publish_all || !publish.is_empty();
+    let net = net.or(publishes.then(|| Net::User(User::default())));
+    let mut networks = net.map(|net| net.networks(publish)).transpose()?;
+    super::image::publish_exposed(&mut networks, publish_all)?;
+    Ok(networks)
 }
 
 /// A description, as bytes.

@@ -55,6 +55,8 @@ pub enum Root<'a> {
     Here(&'a spec::Directory),
     /// This one, which `biv image build` has made.
     Image(&'a Path),
+    /// Layers on a disk, which come later.
+    Layers,
     /// The host's own, with the current directory, which can be written.
     Host,
 }
@@ -90,7 +92,7 @@ impl Directories {
     pub fn open(spec: &Spec, root: Root<'_>) -> Result<Self, Error> {
         let mut directories = Self::default();
         match root {
-            Root::Elsewhere => {}
+            Root::Elsewhere | Root::Layers => {}
             Root::Here(spec::Directory { path, writable, suid, other: _ }) => {
                 directories.add_root(path, *writable, Secrets::Shown)?;
                 let root = directories.shared.first_mut();
@@ -147,14 +149,21 @@ impl Directories {
         self.mounts.insert(0, Mount { kind: Kind::DiskRoot, source, place, is_read_only });
     }
 
-    /// The root is the same as a disk: nobody has to serve it. No directory may be added after this.
+    /// The root is the same as a disk, or layers on one: nobody has to serve it. No directory may be added after this.
     pub fn set_image_disk(&mut self, disk: ImageDisk) {
+        let (kind, source) = disk.mount();
         let mut mounts = self.mounts.iter_mut();
-        if let Some(root) = mounts.find(|mount| mount.kind == Kind::OverlaidRoot) {
-            self.shared.retain(|directory| directory.tag.as_bytes() != root.source);
-            (root.kind, root.source) = (Kind::OverlaidDisk, disk.serial().into_bytes());
-            self.image_disk = Some(disk);
+        match mounts.find(|mount| mount.kind == Kind::OverlaidRoot) {
+            Some(root) => {
+                self.shared.retain(|directory| directory.tag.as_bytes() != root.source);
+                (root.kind, root.source) = (kind, source);
+            }
+            None => {
+                let root = Mount { kind, source, place: b"/".to_vec(), is_read_only: true };
+                self.mounts.insert(0, root);
+            }
         }
+        self.image_disk = Some(disk);
     }
 
     /// The guest's kernel can load the modules in a directory. All others are there already.

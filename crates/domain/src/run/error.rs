@@ -86,8 +86,24 @@ pub enum Error {
     #[error("no file {0}; name a file, or a version that `biv kernel ls` lists, such as 6.12")]
     NoKernelFile(String),
     /// An image that the user named.
-    #[error("no image {0}; build it with `biv image build {0}`")]
+    #[error(
+        "no image {0}; pull it with `biv image pull {0}`, or build it with `biv image build {0}`"
+    )]
     NoImage(String),
+    /// An image with layers, for a kernel that cannot mount them.
+    #[error(
+        "the layers of the image {0} can be mounted by Debian's kernels only (biv kernel, without \
+         --xen), which have erofs as a module; leave --kernel out, or pull the kernel again"
+    )]
+    Layers(String),
+    /// An image from elsewhere.
+    #[error("cannot use the image {name}: {error}")]
+    Image {
+        /// What it is called.
+        name: String,
+        /// What is wrong with it.
+        error: oci::Error,
+    },
     /// A file that the user named, of which there is more than could be of use.
     #[error("cannot use {path}: {error}, which is too large for {whom}", path = path.display())]
     TooLarge {

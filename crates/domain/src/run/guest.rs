@@ -17,11 +17,11 @@ use super::modules::{self, Modules};
 use super::order::{arguments, is_on_terminal};
 use super::paravirtual::{self, is_paravirtual};
 use super::warm::{self, Key, Start};
-use super::{disk, files, plugged};
+use super::{disk, files, image, plugged};
 use crate::domain::{Beginning, Domain, Plan};
 use crate::{unpack, vsock};
 use hub::Conversation;
-use provision::images::{self, Image};
+use provision::images::Image;
 use provision::initramfs;
 use provision::{self, Part, kernels};
 
@@ -164,17 +164,21 @@ enum Given {
     Directory(spec::Directory),
     /// One that `biv image build` has made.
     Image(Image, PathBuf),
+    /// None, but layers, the lowest first, of the image of this name.
+    Layers(String, Vec<PathBuf>),
 }
 
 impl Given {
     fn find(spec: &Spec) -> Result<Option<Self>, Error> {
         match &spec.root {
             spec::Root::Directory(directory) => Ok(Some(Self::Directory(directory.clone()))),
-            spec::Root::Image(name) => {
-                let image = images::find(name)?.ok_or_else(|| Error::NoImage(name.clone()))?;
-                let root = image.root();
-                Ok(Some(Self::Image(image, root)))
-            }
+            spec::Root::Image(name) => Ok(Some(match image::find(name)? {
+                image::Found::Built(image) => {
+                    let root = image.root();
+                    Self::Image(image, root)
+                }
+                image::Found::Layered(found) => Self::Layers(name.clone(), image::layers(&found)?),
+            })),
             spec::Root::Host(_) | spec::Root::Disk(_) | spec::Root::Busybox => Ok(None),
         }
     }
@@ -184,6 +188,7 @@ impl Given {
         match self {
             Self::Directory(directory) => Root::Here(directory),
             Self::Image(_, root) => Root::Image(root),
+            Self::Layers(..) => Root::Layers,
         }
     }
 }
@@ -203,6 +208,9 @@ impl Guest {
             }
             (UserSpace::Packed, Some(Given::Directory(root))) if root.writable => {
                 return Err(Error::PackedRoot);
+            }
+            (UserSpace::Packed, Some(Given::Layers(name, _))) => {
+                return Err(Error::Layers(name.clone()));
             }
             _ => {}
         }
@@ -245,6 +253,12 @@ impl Guest {
             ImageDisk::choose(image, is_known)
                 .into_iter()
                 .for_each(|disk| directories.set_image_disk(disk));
+        }
+        if let (UserSpace::Shared, Some(Given::Layers(name, layers))) = (user_space, &root) {
+            if drivers_of(&[image_disk::FILE_SYSTEM])?.is_empty() {
+                return Err(Error::Layers(name.clone()));
+            }
+            directories.set_image_disk(ImageDisk::of_layers(name, layers)?);
         }
         let has_modules = user_space != UserSpace::Plain && !is_paravirtual(spec);
         let of_package = of_package.filter(|_| has_modules).zip(release.as_deref());
@@ -324,10 +338,14 @@ impl Guest {
             directories.add_here_to_read()?;
         }
         if let Some(identity) = image_disk {
-            let Some(Given::Image(image, _)) = &root else {
-                return Err(disk::other_image("/").into());
-            };
-            directories.set_image_disk(ImageDisk::same(image, Identity(identity))?);
+            let identity = Identity(identity);
+            directories.set_image_disk(match &root {
+                Some(Given::Image(image, _)) => ImageDisk::same(image, identity)?,
+                Some(Given::Layers(name, layers)) => {
+                    ImageDisk::same_layers(name, layers, identity)?
+                }
+                _ => return Err(disk::other_image("/").into()),
+            });
         }
         if let Some(path) = modules {
             Modules::again(path)?.show(&mut directories);
@@ -476,6 +494,7 @@ fn first_modules(
         (UserSpace::Packed, Some(given)) => {
             let packed = match given {
                 Given::Image(_, root) => initramfs::from_image(root, memory)?,
+                Given::Layers(name, _) => return Err(Error::Layers(name.clone())),
                 Given::Directory(root) => initramfs::from_directory(&root.path, memory)?,
             };
             modules.push(module(packed));

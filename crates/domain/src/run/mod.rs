@@ -4,8 +4,9 @@
 //! - [`start`]: starts it here or in a detached process, which reads [`launch`]'s file, and may be its [`supervisor`];
 //!   [`restore`]: starts from a snapshot. Both call [`runner`], which makes the configuration that
 //!   `vmm` builds a machine from.
-//! - [`guest`]: what boots, with its [`directories`], [`image_disk`] and [`files`]; [`warm`]:
-//!   starts from a snapshot of a booted guest.
+//! - [`guest`]: what boots, with its [`directories`], [`image_disk`] (and its [`partitions`]) and
+//!   [`files`]; [`image`]: what the command gets from its image; [`warm`]: starts from a snapshot of
+//!   a booted guest.
 //! - [`disk`], [`backends`], [`plugged`]: the devices and their back-ends; [`devices`], [`order`]:
 //!   what init must find, and what it is to run.
 //! - [`sandbox`], [`host_resources`]: the host resources that a machine may have.
@@ -20,13 +21,16 @@ mod error;
 mod files;
 mod guest;
 pub mod host_resources;
+pub mod image;
 pub mod image_disk;
 pub mod launch;
 mod machine;
 mod modules;
 mod order;
 mod paravirtual;
+mod partitions;
 mod plugged;
+pub mod ports;
 pub mod restore;
 mod runner;
 pub mod sandbox;

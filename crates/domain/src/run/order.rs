@@ -66,6 +66,8 @@ fn order_of_command(spec: &Spec, directories: &Directories) -> Order {
     let mut environment = match directories.is_the_host {
         true if process.user.is_some() => environment::of_the_host_for_another(),
         true => environment::of_the_host(),
+        // The guest's init knows where that user is at home.
+        false if process.user.is_some() => vec![PATH.to_vec()],
         false => vec![PATH.to_vec(), b"HOME=/root".to_vec()],
     };
     if on_terminal {

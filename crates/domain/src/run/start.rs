@@ -10,7 +10,7 @@ use super::error::Error;
 use super::guest::{self, Guest};
 use super::launch::{self, Carry, Launch};
 use super::runner::{enter_directory, run_domain};
-use super::{machine, restore, supervisor, warm};
+use super::{image, machine, restore, supervisor, warm};
 use crate::domain::{Beginning, Domain};
 use crate::{domain, log, network};
 use session::detach::{self, Child};
@@ -38,6 +38,7 @@ pub fn start_again(spec: CheckedSpec) -> Result<u8, Error> {
 fn begin(spec: CheckedSpec, beginning: Beginning) -> Result<u8, Error> {
     let mut spec = spec.into_inner();
     log::start(spec.watch.verbose);
+    image::settle(&mut spec)?;
     if Domain::is_wanted(&spec.life) && spec.directory.is_none() {
         // It may be started again from elsewhere.
         spec.directory = std::env::current_dir().ok();

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod built;
 mod reader;
 
 use std::collections::BTreeMap;

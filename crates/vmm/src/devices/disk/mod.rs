@@ -7,6 +7,7 @@
 mod buffers;
 pub(crate) mod errands;
 mod image;
+mod joined;
 mod overlay;
 pub(crate) mod pool;
 mod qcow2;
@@ -28,6 +29,7 @@ use pool::{Backend, Pool, PoolThreads};
 
 pub use buffers::Buffers;
 pub use image::{Complain, Disk, Extent, Image, SECTOR_BYTES};
+pub use joined::Joined;
 pub use overlay::Overlay;
 pub use qcow2::{Error as Qcow2Error, Named, Qcow2};
 pub use raw::{QCOW2_MAGIC, Raw};

@@ -1,0 +1,234 @@
+//! Images of containers as the roots of machines: what they say runs, on layers that lie over each other as they
+//! should.
+//!
+//! `registry.rs` has them come from a registry, and be read by the tools of others.
+
+#![forbid(unsafe_code)]
+
+mod made;
+#[expect(dead_code, reason = "the tests of images look at more of it")]
+#[path = "../images/place.rs"]
+mod place;
+mod registry;
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use whole_machine::text;
+
+use self::made::{Layer, base, middle, says, top};
+use self::place::{IMAGE, Place};
+
+/// A place with an image of three layers.
+fn place() -> (Place, PathBuf) {
+    let place = Place::new();
+    let archive = place.path.join("thing.tar");
+    let busybox = place.root().join("bin/busybox");
+    let layers = [base(&busybox), middle(), top()];
+    made::write(&archive, &["example.com/thing:1"], &layers, &says());
+    (place, archive)
+}
+
+/// The same, in the store, as `example.com/thing:1`.
+fn loaded() -> Place {
+    let (place, archive) = place();
+    let said = place.says(&["image", "load", "-i", archive.to_str().expect("text")]);
+    assert_eq!(said, "example.com/thing:1\n");
+    place
+}
+
+const THING: &str = "example.com/thing:1";
+
+#[test]
+fn an_image_runs_as_it_says() {
+    let place = loaded();
+    let run = |options: &[&str], command: &[&str]| {
+        place.says(&[&["run", "--image", THING], options, command].concat())
+    };
+    // The first boots, the second goes on from what that has left.
+    for _ in 0..2 {
+        assert_eq!(run(&[], &[]), "/entry default 1000:1001:1001 77 /srv hello /srv\n");
+    }
+    assert_eq!(
+        run(&[], &["other", "--words"]),
+        "/entry other --words 1000:1001:1001 77 /srv hello /srv\n"
+    );
+    let options = ["--user", "root", "--workdir", "/", "-e", "GREETING=bye", "-e", "HOME=/x"];
+    assert_eq!(run(&options, &[]), "/entry default 0:0:0 / bye /x\n");
+    assert_eq!(run(&["--entrypoint", "/bin/echo"], &[]), "\n");
+    assert_eq!(run(&["--entrypoint", "/bin/echo"], &["a", "b"]), "a b\n");
+    assert_eq!(run(&["--entrypoint", r#"["/bin/echo", "-n", "x"]"#], &["y"]), "x y");
+    assert_eq!(run(&["--entrypoint", ""], &["/bin/echo", "z"]), "z\n");
+    assert_eq!(run(&["--cpus", "4"], &[]), "/entry default 1000:1001:1001 77 /srv hello /srv\n");
+}
+
+#[test]
+fn layers_lie_over_each_other() {
+    let place = loaded();
+    let shell = |script: &str| {
+        let words = ["run", "--image", THING, "--user", "root", "--entrypoint", "/bin/sh", "--"];
+        place.says(&[&words[..], &["-c", script]].concat())
+    };
+    let script = "cd /; ls etc/gone 2>/dev/null; ls hidden
+        stat -c %u:%g:%a hidden srv/own etc; cat srv/own";
+    for _ in 0..2 {
+        assert_eq!(shell(script), "new\n3:4:711\n1000:1001:640\n0:0:755\nmine");
+    }
+    // What is written is gone with the machine.
+    assert_eq!(
+        shell("echo changed >/srv/own; touch /etc/gone /hidden/below; cat /srv/own"),
+        "changed\n"
+    );
+    assert_eq!(shell(script), "new\n3:4:711\n1000:1001:640\n0:0:755\nmine");
+    let seen =
+        shell("cat /sys/block/vda/serial; ls -d /sys/block/vda/vda*; echo x >/dev/vda1; echo $?");
+    assert!(
+        seen.starts_with("image/") && seen.contains("vda3") && !seen.contains("vda4"),
+        "{seen}"
+    );
+    assert!(seen.ends_with("1\n"), "nobody writes to the disk");
+}
+
+#[test]
+fn as_many_layers_as_an_image_may_have() {
+    let place = Place::new();
+    let archive = place.path.join("many.tar");
+    let mut layers = vec![base(&place.root().join("bin/busybox"))];
+    layers.extend((1..127_u8).map(|number| {
+        let layer = Layer::new().file("last", 0o644, &[b'0' + number % 10]);
+        layer.file(&format!("files/{number}"), 0o644, b"").finish()
+    }));
+    made::write(&archive, &["many"], &layers, &json!({}));
+    place.says(&["image", "load", "-i", archive.to_str().expect("text")]);
+    let words = [
+        "run",
+        "--image",
+        "many",
+        "--",
+        "/bin/sh",
+        "-c",
+        "cat /last; ls /files | /bin/busybox wc -l",
+    ];
+    assert_eq!(place.says(&words), "6126\n");
+    layers.push(middle());
+    made::write(&archive, &["more"], &layers, &json!({}));
+    let complaint = place.complains(&["image", "load", "-i", archive.to_str().expect("text")]);
+    assert!(complaint.contains("127 is the most"), "{complaint}");
+}
+
+#[test]
+fn an_image_in_a_file_runs() {
+    let (place, archive) = place();
+    let (archive, saved) = (archive.display(), place.path.join("saved.tar"));
+    let expected = "/entry a 1000:1001:1001 77 /srv hello /srv\n";
+    let run = |image: &str| place.says(&["run", "--image", image, "a"]);
+    assert_eq!(run(&format!("docker-archive:{archive}")), expected);
+    let saved = saved.to_str().expect("text");
+    place.says(&["image", "save", "-o", saved, THING]);
+    assert_eq!(run(&format!("oci-archive:{saved}")), expected);
+    assert_eq!(run(&format!("oci-archive:{saved}:{THING}")), expected);
+    let complaint = place.complains(&["run", "--image", &format!("oci-archive:{saved}:other")]);
+    assert!(complaint.contains(THING), "{complaint}");
+    // A layout that is a directory, which the store itself is.
+    let store = place.cache().join("oci");
+    assert_eq!(run(&format!("oci:{}:{THING}", store.display())), expected);
+    let missing = place.complains(&["run", "--image", "oci:/nowhere"]);
+    assert!(missing.contains("/nowhere"), "{missing}");
+}
+
+#[test]
+fn the_verbs_about_images_do_what_they_say() {
+    let place = loaded();
+    let list = || -> Vec<Value> {
+        serde_json::from_str(&place.says(&["image", "ls", "--format", "json"])).expect("JSON")
+    };
+    let names = || {
+        list().iter().map(|it| it["name"].as_str().unwrap_or("-").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(), [IMAGE, THING]);
+    let inspected: Value =
+        serde_json::from_str(&place.says(&["image", "inspect", THING])).expect("JSON");
+    assert_eq!(inspected["configuration"]["config"]["User"], "web");
+    assert_eq!(inspected["manifest"]["layers"].as_array().map(Vec::len), Some(3));
+    let digest = inspected["digest"].as_str().expect("a digest").to_owned();
+    place.says(&["image", "tag", THING, "localhost/mine"]);
+    assert_eq!(names(), [IMAGE, THING, "localhost/mine:latest"]);
+    assert!(place.says(&["run", "--image", "mine"]).starts_with("/entry"));
+    assert!(place.says(&["run", "--image", &digest]).starts_with("/entry"));
+    assert!(place.says(&["image", "ls"]).contains(&digest[7..19]));
+    // What is built comes first.
+    place.says(&["image", "tag", THING, &format!("localhost/{IMAGE}")]);
+    assert_eq!(
+        place.says(&["run", "--image", IMAGE, "--", "/bin/sh", "-c", "echo $0"]),
+        "/bin/sh\n"
+    );
+    place.says(&["image", "rm", "mine", THING]);
+    assert_eq!(names(), [IMAGE, &format!("localhost/{IMAGE}:latest")]);
+    place.says(&["image", "rm", &digest]);
+    assert_eq!(names(), [IMAGE]);
+    assert_eq!(place.says(&["image", "prune"]), "0 images removed\n");
+    for words in
+        [&["image", "rm", THING][..], &["image", "inspect", THING], &["image", "tag", THING, "x"]]
+    {
+        assert!(place.complains(words).contains("no image"), "{words:?}");
+    }
+    let nowhere = place.complains(&["run", "--image", THING, "--pull", "never"]);
+    assert!(nowhere.contains("biv image pull example.com/thing:1"), "{nowhere}");
+    let refused = place.output(&["run", "--image", "No Name"]);
+    assert_eq!(refused.status.code(), Some(125), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn exposed_ports_are_published() {
+    let place = loaded();
+    let words = ["run", "-d", "--name", "ports", "-P", "-p", "15353:5353/udp", "--image", THING];
+    place.says(&[&words[..], &["--entrypoint", "/bin/sleep", "1000"]].concat());
+    let inspected: Value = serde_json::from_str(&place.says(&["inspect", "ports"])).expect("JSON");
+    let shown = inspected.to_string();
+    place.says(&["stop", "ports"]);
+    assert!(shown.contains(r#""guest":8080"#) && shown.contains(r#""host":15353"#), "{shown}");
+    let refused = place.output(&["run", "-P", "--net", "none", "--image", THING]);
+    assert!(text(&refused.stderr).contains("--publish-all"), "{refused:?}");
+}
+
+#[test]
+fn a_machine_keeps_its_image_whatever_the_name_means() {
+    let place = loaded();
+    let file = place.path.join("snapshot");
+    let file = file.to_str().expect("text");
+    let words =
+        ["run", "-d", "--name", "one", "--image", THING, "--entrypoint", "/bin/sleep", "1000"];
+    place.says(&words);
+    place.says(&["exec", "one", "/bin/touch", "/tmp/new"]);
+    place.says(&["snapshot", "one", file]);
+    place.says(&["stop", "one"]);
+    // The name comes to mean another image.
+    let other = place.path.join("other.tar");
+    let layers = [base(&place.root().join("bin/busybox"))];
+    made::write(&other, &[THING], &layers, &json!({}));
+    place.says(&["image", "load", "-i", other.to_str().expect("text")]);
+    place.says(&["restore", "-d", "--name", "two", file]);
+    assert_eq!(
+        place.says(&["exec", "two", "/bin/ls", "/tmp/new", "/hidden/new"]),
+        "/hidden/new\n/tmp/new\n"
+    );
+    // Its layers are open, and go nowhere.
+    place.says(&["image", "prune"]);
+    assert_eq!(place.says(&["exec", "two", "/bin/cat", "/hidden/new"]), "y");
+    place.says(&["stop", "two"]);
+    let complaint = place.complains(&["restore", "-d", "--name", "three", file]);
+    assert!(complaint.contains("no image"), "{complaint}");
+}
+
+#[test]
+fn where_layers_cannot_be_mounted_it_is_said() {
+    let place = loaded();
+    for options in [&["--xen"][..], &["--kernel", "/nowhere"]] {
+        let words = [&["run", "--image", THING], options].concat();
+        let complaint = place.complains(&words);
+        assert!(complaint.contains("layers") || complaint.contains("/nowhere"), "{complaint}");
+    }
+    std::fs::remove_file(place.cache().join("kernel/drivers/erofs.ko")).expect("the kernel has it");
+    let complaint = place.complains(&["run", "--image", THING]);
+    assert!(complaint.contains("erofs"), "{complaint}");
+}

@@ -1,0 +1,201 @@
+//! Images from and to a registry of Debian's (`docker-registry`) on the loopback interface, and between `biv` and the
+//! tools of others (`skopeo`, `umoci`). What is not installed is left out, and said.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use whole_machine::text;
+use whole_machine::waiting::wait_for;
+
+use super::{THING, loaded};
+use crate::place::Place;
+
+/// A user of the registry, `user` with `secret` (htpasswd with bcrypt, which the registry takes).
+const USERS: &str = "user:$2b$05$sKM9XsXlKp2cmjLLzd/R/uIOnSPtb0rZjM/ScUiDcU90YX.D47Abi\n";
+
+/// The same as clients keep it, in base64.
+const CREDENTIALS: &str = "dXNlcjpzZWNyZXQ=";
+
+const SAYS: &str = "/entry default 1000:1001:1001 77 /srv hello /srv\n";
+
+/// A registry that ends with this.
+struct Registry {
+    child: Child,
+    address: String,
+}
+
+impl Registry {
+    /// One with its files in `directory`; none where it is not installed.
+    fn start(directory: &Path, has_users: bool) -> Option<Registry> {
+        // A port that nobody has now.
+        let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr());
+        let address = port.expect("there are ports").to_string();
+        fs::create_dir_all(directory).expect("room");
+        let users = directory.join("users");
+        fs::write(&users, USERS).expect("room");
+        let auth = match has_users {
+            true => format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", users.display()),
+            false => String::new(),
+        };
+        let text = format!(
+            "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
+             http: {{addr: \"{address}\"}}\n{auth}",
+            directory.join("files").display()
+        );
+        let file = directory.join("config.yml");
+        fs::write(&file, text).expect("room");
+        let mut command = Command::new("docker-registry");
+        command.arg("serve").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(child) = command.spawn() else {
+            println!("left out: there is no docker-registry (Debian's package of that name)");
+            return None;
+        };
+        let registry = Registry { child, address };
+        wait_for("the registry listens", || {
+            std::net::TcpStream::connect(&registry.address).is_ok()
+        });
+        Some(registry)
+    }
+
+    fn name(&self, rest: &str) -> String {
+        format!("{}/{rest}", self.address)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a tool prints; `None` where it is not installed.
+#[track_caller]
+fn tool(words: &[&str]) -> Option<String> {
+    let output = match Command::new(words[0]).args(&words[1..]).output() {
+        Ok(output) => output,
+        Err(_) => {
+            println!("left out: there is no {}", words[0]);
+            return None;
+        }
+    };
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    Some(text(&output.stdout))
+}
+
+fn digest(place: &Place, name: &str) -> String {
+    let inspected = place.says(&["image", "inspect", name]);
+    let inspected: Value = serde_json::from_str(&inspected).expect("JSON");
+    inspected["digest"].as_str().expect("a digest").to_owned()
+}
+
+#[test]
+fn an_image_goes_to_a_registry_and_comes_from_it() {
+    let place = loaded();
+    let Some(registry) = Registry::start(&place.path.join("registry"), false) else { return };
+    let (name, before) = (registry.name("some/thing:1"), digest(&place, THING));
+    assert_eq!(place.says(&["image", "push", THING, &name]).trim_end(), before);
+    place.says(&["image", "rm", THING]);
+    assert!(!place.says(&["image", "ls"]).contains("example.com"));
+    // It is pulled when it is missing, and only then.
+    assert_eq!(place.says(&["run", "--image", &name]), SAYS);
+    assert_eq!(digest(&place, &name), before);
+    assert!(
+        place
+            .complains(&["run", "--image", &registry.name("none"), "--pull", "never"])
+            .contains("no image")
+    );
+    assert!(place.complains(&["run", "--image", &registry.name("none")]).contains("no image"));
+    // By its digest, too.
+    let pinned = format!("{}@{before}", registry.name("some/thing"));
+    assert_eq!(place.says(&["image", "pull", &pinned]).trim_end(), before);
+    // Again, it is the same, and nothing is left besides.
+    assert_eq!(place.says(&["image", "pull", &name]).trim_end(), before);
+    assert_eq!(
+        place.says(&["run", "--pull", "always", "--image", &name, "x"]),
+        SAYS.replace("default", "x")
+    );
+    assert!(!place.cache().join("oci/work").exists());
+    let list = ["inspect", "--tls-verify=false", &format!("docker://{name}")];
+    if let Some(seen) = tool(&[&["skopeo"], &list[..]].concat()) {
+        let seen: Value = serde_json::from_str(&seen).expect("JSON");
+        assert_eq!(seen["Digest"], before.as_str());
+    }
+    // Nobody answers any more.
+    drop(registry);
+    assert_eq!(place.says(&["run", "--image", &name]), SAYS);
+    assert!(place.complains(&["image", "pull", &name]).contains("127.0.0.1"));
+}
+
+#[test]
+fn a_registry_is_shown_credentials() {
+    let place = loaded();
+    let Some(registry) = Registry::start(&place.path.join("registry"), true) else { return };
+    let name = registry.name("private/thing");
+    assert!(place.complains(&["image", "push", THING, &name]).contains("without credentials"));
+    let home = place.path.join("home");
+    fs::create_dir_all(home.join(".docker")).expect("room");
+    let file = home.join(".docker/config.json");
+    let with = |credentials: &str| {
+        let text =
+            format!(r#"{{"auths": {{"{}": {{"auth": "{credentials}"}}}}}}"#, registry.address);
+        fs::write(&file, text).expect("room");
+    };
+    let says = |words: &[&str]| {
+        let output = place.command(words).env("HOME", &home).output().expect("biv can be started");
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    with(CREDENTIALS);
+    let (done, pushed, why) = says(&["image", "push", THING, &name]);
+    assert!(done, "{why}");
+    let (done, pulled, why) = says(&["image", "pull", &name]);
+    assert!(done && pulled == pushed, "{why}");
+    with("dXNlcjp3cm9uZw==");
+    let (done, _, why) = says(&["image", "pull", &name]);
+    assert!(!done && why.contains("with your credentials"), "{why}");
+}
+
+#[test]
+fn tools_of_others_read_and_write_the_same_images() {
+    let place = loaded();
+    let at = |name: &str| place.path.join(name).display().to_string();
+    let saved = at("saved.tar");
+    place.says(&["image", "save", "-o", &saved, THING]);
+    let (layout, archive) = (format!("oci:{}:x", at("layout")), format!("oci-archive:{saved}"));
+    if tool(&["skopeo", "copy", "--insecure-policy", &archive, &layout]).is_some() {
+        assert_eq!(place.says(&["run", "--image", &layout]), SAYS);
+        // As Docker's archive, which skopeo takes for one as well.
+        let docker = format!("docker-archive:{saved}");
+        let again = format!("docker-archive:{}:some/name:2", at("docker.tar"));
+        tool(&["skopeo", "copy", "--insecure-policy", &docker, &again]);
+        assert_eq!(
+            place.says(&["run", "--image", &format!("docker-archive:{}", at("docker.tar"))]),
+            SAYS
+        );
+        place.says(&["image", "load", "-i", &at("docker.tar")]);
+        assert_eq!(place.says(&["run", "--image", "some/name:2"]), SAYS);
+        // Compressed by Zstandard.
+        let packed = format!("oci:{}:z", at("zstd"));
+        let words =
+            ["copy", "--insecure-policy", "--dest-compress-format", "zstd", &layout, &packed];
+        tool(&[&["skopeo", "--debug"][..1], &words[..]].concat());
+        assert_eq!(place.says(&["run", "--image", &packed]), SAYS);
+        let bundle = at("bundle");
+        let image = format!("{}:x", at("layout"));
+        if tool(&["umoci", "unpack", "--rootless", "--image", &image, &bundle]).is_some() {
+            assert!(Path::new(&bundle).join("rootfs/hidden/new").exists());
+            assert!(!Path::new(&bundle).join("rootfs/etc/gone").exists());
+            fs::write(Path::new(&bundle).join("rootfs/srv/added"), "by umoci").expect("room");
+            fs::remove_file(Path::new(&bundle).join("rootfs/srv/own")).expect("it is there");
+            let image = format!("{}:y", at("layout"));
+            tool(&["umoci", "repack", "--image", &image, &bundle]);
+            let image = format!("oci:{}:y", at("layout"));
+            let words = ["run", "--image", &image, "--entrypoint", "/bin/sh", "--", "-c"];
+            let said = place.says(&[&words[..], &["cat /srv/added; ls /srv"]].concat());
+            assert_eq!(said, "by umociadded\n");
+        }
+    }
+}
