@@ -473,7 +473,8 @@ impl Run {
     }
 }
 
-/// The networks that a machine has, with these ports published, or all that its image exposes; none, if nothing is said.
+/// The networks that a machine has, with these ports published, or all that its image exposes; none, if nothing is
+/// said.
 fn networks(
     net: Option<Net>,
     publish: Vec<Ports>,
