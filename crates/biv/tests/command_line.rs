@@ -195,14 +195,20 @@ fn man_pages_and_completions() {
     let place = "/dev/null/pages";
     check_failure(&mut biv(&["man", place]), 125, &["pages", place]);
     for (shell, word) in [
-        ("bash", "complete -F _biv"),
+        ("bash", "-F _clap_complete_biv biv"),
         ("zsh", "#compdef biv"),
-        ("fish", "complete -c biv"),
+        ("fish", "--command biv"),
         ("elvish", "edit:completion"),
         ("powershell", "Register-ArgumentCompleter"),
     ] {
         let script = text(&output(&mut biv(&["completions", shell])).stdout);
-        assert!(script.contains(word) && script.contains("doctor"), "{shell}");
+        assert!(script.contains(word) && script.contains("BIVOUAC_COMPLETE"), "{shell}");
+        let mut asked = biv(&["--", "biv", "doc"]);
+        asked.env("BIVOUAC_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "1");
+        // Shells of which the script hands over what stands before the cursor only.
+        asked.env("_CLAP_IFS", "\n");
+        let completed = text(&output(&mut asked).stdout);
+        assert!(completed.contains("doctor") && !completed.contains("restore"), "{shell}");
     }
 }
 

@@ -79,7 +79,13 @@ pub fn provide(spec: &Spec, pull: Pull) -> Result<(), String> {
         Pull::Missing | Pull::Always => {}
     }
     let Ok(whole) = Name::parse(name) else { return Ok(()) };
-    fetch(&store, &whole, false).map(drop).map_err(failed)
+    let pulled = fetch(&store, &whole, false).map(drop);
+    pulled.map_err(|error| match is_here || !images::is_name(name) {
+        true => failed(error),
+        false => format!(
+            "no image {name}, and it cannot be pulled: {error}; `biv image build {name}` builds one"
+        ),
+    })
 }
 
 /// What an image is called in the store that `text` names: one in a file is added to the store first.

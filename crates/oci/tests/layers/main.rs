@@ -88,7 +88,8 @@ fn convert(archive: &[u8]) -> Result<BTreeMap<String, Node>, layer::Error> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0)).unwrap();
     file.read_to_end(&mut bytes).unwrap();
-    let name = |path: Vec<u8>| String::from_utf8(path).unwrap();
+    // A damaged name need not be UTF-8.
+    let name = |path: Vec<u8>| String::from_utf8_lossy(&path).into_owned();
     Ok(reader::read(&bytes).into_iter().map(|(path, node)| (name(path), node)).collect())
 }
 
