@@ -1,0 +1,28 @@
+//! Limits on what is read of a disk.
+
+/// The largest kernel.
+pub const KERNEL_MAX_BYTES: u64 = 256 << 20;
+
+/// The largest initial RAM disk.
+pub const INITRD_MAX_BYTES: u64 = 1 << 30;
+
+/// The largest file of a configuration.
+pub const TEXT_MAX_BYTES: u64 = 4 << 20;
+
+/// The longest command line of a kernel, and the longest title.
+pub const LINE_MAX_BYTES: usize = 16 << 10;
+
+/// The most partitions that are looked at.
+pub const PARTITIONS_MAX: usize = 128;
+
+/// The most entries of a menu.
+pub const ENTRIES_MAX: usize = 1024;
+
+/// How deep blocks, files and functions of a script may lie in each other.
+pub const DEPTH_MAX: usize = 16;
+
+/// The most commands of scripts that are carried out.
+pub const STEPS_MAX: usize = 100_000;
+
+/// The longest value of a variable, in bytes.
+pub const VALUE_MAX_BYTES: usize = 64 << 10;
