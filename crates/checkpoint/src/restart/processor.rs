@@ -6,6 +6,17 @@ use host::processes::features::features;
 use crate::error::Error;
 use crate::state::State;
 
+/// The component with the rights of protection keys (Intel SDM volume 1, section 13.5.7).
+const PKRU: u32 = 9;
+
+/// What Linux gives a process that has asked for no key (`init_pkru_value` of arch/x86/mm/pkeys.c).
+const PKRU_OF_NO_KEYS: u64 = 0x5555_5554;
+
+/// Whether a component that this processor has not means nothing to a thread that had this in it.
+pub(super) fn can_do_without(number: u32, bytes: &[u8]) -> bool {
+    number == PKRU && component(PKRU).is_none() && *bytes == PKRU_OF_NO_KEYS.to_le_bytes()
+}
+
 /// Refuse an image whose processes may use, or have in their registers, what this processor has not.
 pub(super) fn check(state: &State) -> Result<(), Error> {
     let own = features();
@@ -17,7 +28,8 @@ pub(super) fn check(state: &State) -> Result<(), Error> {
     }
     let threads = state.processes.iter().flat_map(|process| &process.threads);
     for (number, bytes) in threads.flat_map(|thread| &thread.extended.components) {
-        if component(*number).is_none_or(|(_, length)| length != bytes.len()) {
+        let is_other = component(*number).is_none_or(|(_, length)| length != bytes.len());
+        if is_other && !can_do_without(*number, bytes) {
             let what =
                 format!("its processor had registers of kind {number} (XSAVE) of another size");
             return Err(Error::Host(what));

@@ -8,6 +8,7 @@ use host::processes::wait::{Stop, wait};
 use inject::Seat;
 
 use super::plan::Plan;
+use super::processor::can_do_without;
 use super::{Made, modes};
 use crate::error::Error;
 use crate::limits::FREEZE_PATIENCE;
@@ -154,9 +155,12 @@ fn extended(wanted: &Extended, bytes: usize) -> Result<Vec<u8>, Error> {
     let mut state = vec![0; bytes];
     let legacy = wanted.legacy.len();
     state.get_mut(..legacy).ok_or_else(lacks)?.copy_from_slice(&wanted.legacy);
-    let header = state.get_mut(COMPONENTS_OFFSET..COMPONENTS_OFFSET + 8).ok_or_else(lacks)?;
-    header.copy_from_slice(&wanted.in_use.to_le_bytes());
+    let mut in_use = wanted.in_use;
     for (number, Bytes(component_bytes)) in &wanted.components {
+        if can_do_without(*number, component_bytes) {
+            in_use &= !(1 << *number);
+            continue;
+        }
         let (offset, length) = component(*number).ok_or_else(lacks)?;
         if length != component_bytes.len() || offset < HEADER_END {
             return Err(lacks());
@@ -164,6 +168,8 @@ fn extended(wanted: &Extended, bytes: usize) -> Result<Vec<u8>, Error> {
         let place = state.get_mut(offset..offset + length).ok_or_else(lacks)?;
         place.copy_from_slice(component_bytes);
     }
+    let header = state.get_mut(COMPONENTS_OFFSET..COMPONENTS_OFFSET + 8).ok_or_else(lacks)?;
+    header.copy_from_slice(&in_use.to_le_bytes());
     Ok(state)
 }
 
