@@ -204,6 +204,11 @@ impl Emitter {
         self.with_memory(Code::Lea_r64_m, register, memory);
     }
 
+    /// `lea register, memory`, of which the lower 32 bits are taken.
+    pub(crate) fn lea32(&mut self, register: Register, memory: MemoryOperand) {
+        self.with_memory(Code::Lea_r32_m, gpr32(register), memory);
+    }
+
     /// A constant into a register, in the shortest form that leaves the flags alone.
     pub(crate) fn constant(&mut self, register: Register, value: u64) {
         let built = if u32::try_from(value).is_ok() {

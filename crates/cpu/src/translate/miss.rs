@@ -280,6 +280,7 @@ impl Vcpu {
         if immediate_bit_form(instruction.code()).is_some() {
             let word = self.arch.bit_offset(instruction) >> (8 * usage.size).trailing_zeros();
             offset = offset.wrapping_add((word * usage.size as i64) as u64);
+            offset = self.arch.truncate_address(instruction, offset);
         }
         let base = match crate::instruction::segment_of(instruction) {
             segment @ (SegmentRegister::Fs | SegmentRegister::Gs) => {

@@ -8,11 +8,11 @@ use super::emit::{at, field, gpr8, in_tlb};
 use super::host_code::HostCode;
 use crate::context::context_offset;
 use crate::instruction::without_moffs;
-use crate::instruction::{MemoryUse, immediate_bit_form};
+use crate::instruction::{MemoryUse, address_bits, immediate_bit_form};
 use crate::memory::Linear;
 use crate::memory::place::BASE;
 use crate::memory::tlb::Entries;
-use crate::state::{Registers, Segment};
+use crate::state::{CodeSize, Registers, Segment};
 
 pub(super) fn set_offset(array: usize) -> i32 {
     array as i32
@@ -147,9 +147,16 @@ impl Builder<'_> {
         if probe.encode(&moved, self.out.here().0).is_err() {
             return false;
         }
+        let numbered = immediate_bit_form(instruction.code()).is_some();
+        let narrow = address_bits(instruction, CodeSize::Bits64) == 32;
+        if numbered && narrow && matches!(instruction.memory_segment(), Register::FS | Register::GS)
+        {
+            // The distance would have to wrap before the segment's base is added.
+            return false;
+        }
         self.operand_address(instruction);
-        if immediate_bit_form(instruction.code()).is_some() {
-            self.bit_operand(&moved, usage.size, usage.writes, mark);
+        if numbered {
+            self.bit_operand(&moved, narrow, usage, mark);
             return true;
         }
         let displacement = self.look_up_entry(usage.size, usage.writes);
@@ -203,11 +210,17 @@ impl Builder<'_> {
 
     /// `bt` and its kin with a bit offset in a register, which reach beyond their operand: look up
     /// the word that holds the bit, and let the instruction find it from where it would start.
-    fn bit_operand(&mut self, moved: &Instruction, size: usize, write: bool, mark: u32) {
+    /// `narrow`: the address has 32 bits.
+    fn bit_operand(&mut self, moved: &Instruction, narrow: bool, usage: MemoryUse, mark: u32) {
         let [s0, s1, s2] = self.s();
+        let size = usage.size;
         self.word_of_bit(moved.op1_register(), size);
-        self.out.lea(s0, at(s0, s1, 0));
-        self.look_up_in_s0(size, write, mark);
+        if narrow {
+            self.out.lea32(s0, at(s0, s1, 0));
+        } else {
+            self.out.lea(s0, at(s0, s1, 0));
+        }
+        self.look_up_in_s0(size, usage.writes, mark);
         self.out.store(field(context_offset!(temporary)), s1);
         self.word_of_bit(moved.op1_register(), size);
         self.out.copy(s2, s1);

@@ -84,9 +84,17 @@ pub fn components() -> impl Iterator<Item = (u32, usize, usize)> {
 
 /// Components of [`COMPONENTS`] that the host's kernel lets programs use.
 pub fn usable() -> u64 {
+    enabled() & COMPONENTS
+}
+
+/// Other components that the host's kernel lets programs use: protection keys, tiles.
+pub fn further() -> u64 {
+    enabled() & !COMPONENTS
+}
+
+fn enabled() -> u64 {
     // SAFETY: the engine, too, requires XSAVE.
-    let enabled = unsafe { xgetbv() };
-    enabled & COMPONENTS
+    unsafe { xgetbv() }
 }
 
 /// XCR0.

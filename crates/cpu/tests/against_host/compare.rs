@@ -6,7 +6,7 @@ use iced_x86::{Decoder, Formatter, GasFormatter};
 
 use super::case::{Case, Outcome, components};
 use super::form::decoder_options;
-use super::known::Leniency;
+use super::known::{INVALID_OPCODE, Leniency};
 use super::layout;
 
 const NAMES: [&str; 16] = [
@@ -32,18 +32,19 @@ pub fn differences(native: &Outcome, engine: &Outcome, allowed: &Leniency) -> St
     differ("vector", native.vector.into(), engine.vector.into());
     differ("rip", native.rip, engine.rip);
     for (index, name) in NAMES.iter().enumerate() {
-        differ(name, native.gpr[index], engine.gpr[index]);
+        let bits = !allowed.register_bits;
+        differ(name, native.gpr[index] & bits, engine.gpr[index] & bits);
     }
     differ("rflags", native.rflags & !allowed.flags, engine.rflags & !allowed.flags);
     if native.vector != engine.vector || allowed.partial {
         return text;
     }
-    if native.vector == 14 {
+    if native.vector == 14 && !allowed.address {
         let part = if allowed.page_only { !0xfff } else { !0 };
         differ("cr2", native.cr2 & part, engine.cr2 & part);
         let concealed = u32::from(native.cr2 >= TASK_SIZE_MAX);
         differ("error", (native.error | concealed).into(), (engine.error | concealed).into());
-    } else {
+    } else if native.vector != 14 {
         differ("error", native.error.into(), engine.error.into());
     }
     differ("fs base", native.fs_base, engine.fs_base);
@@ -51,7 +52,10 @@ pub fn differences(native: &Outcome, engine: &Outcome, allowed: &Leniency) -> St
     for (index, name) in ["es", "cs", "ss", "ds", "fs", "gs"].iter().enumerate() {
         differ(name, selector(native, index), selector(engine, index));
     }
-    extended(&mut text, native, engine);
+    extended(&mut text, native, engine, allowed);
+    if allowed.memory {
+        return text;
+    }
     let stack = native.gpr[4];
     for ((native, engine), page) in native.memory.iter().zip(&engine.memory).zip(layout::writable())
     {
@@ -60,6 +64,23 @@ pub fn differences(native: &Outcome, engine: &Outcome, allowed: &Leniency) -> St
             leave_out_below(&mut expected, engine, layout::page(page), stack);
         }
         bytes(&mut text, "memory", layout::page(page), &expected, engine);
+    }
+    text
+}
+
+/// How the engine's outcome differs from that of an invalid instruction at `at`: #UD, and nothing
+/// done.
+pub fn differences_from_invalid(case: &Case, at: u64, engine: &Outcome) -> String {
+    let mut text = String::new();
+    if engine.vector != INVALID_OPCODE || engine.rip != at {
+        let (vector, rip) = (engine.vector, engine.rip);
+        let _ = writeln!(text, "    vector: to be invalid, engine {vector:#x} at {rip:#x}");
+    }
+    for (index, name) in NAMES.iter().enumerate() {
+        if case.gpr[index] != engine.gpr[index] {
+            let (before, after) = (case.gpr[index], engine.gpr[index]);
+            let _ = writeln!(text, "    {name}: before {before:#x}, engine {after:#x}");
+        }
     }
     text
 }
@@ -82,8 +103,11 @@ fn selector(outcome: &Outcome, index: usize) -> u64 {
 
 /// Compare x87 and vector state. FOP, FIP and FDP (bytes 6 to 23) are exempt: AMD's processors save
 /// them only with an exception pending, and to Linux they are those of the signal frame.
-fn extended(text: &mut String, native: &Outcome, engine: &Outcome) {
-    let (native, engine) = (normal(&native.xsave), normal(&engine.xsave));
+fn extended(text: &mut String, native: &Outcome, engine: &Outcome, allowed: &Leniency) {
+    let (mut native, engine) = (normal(&native.xsave), normal(&engine.xsave));
+    if allowed.mxcsr {
+        native[24..28].copy_from_slice(&engine[24..28]);
+    }
     for (name, from, to) in [("x87", 0, 5), ("mxcsr", 24, 28), ("st", 32, 160), ("xmm", 160, 416)] {
         bytes(text, name, from as u64, &native[from..to], &engine[from..to]);
     }
