@@ -29,4 +29,5 @@ mod live;
 pub mod man;
 pub mod pod;
 pub mod print;
+mod unfinished;
 pub mod xen;

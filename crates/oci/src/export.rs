@@ -10,8 +10,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
 
+use crate::layout::{self, blob_name};
 use crate::reference::Name;
-use crate::{Digest, Error, Image, Store};
+use crate::{Error, Image, Store};
 
 /// Writes images to an archive; `path` is what that is called. Each is under the names with which it is given, or
 /// under all of its own.
@@ -28,7 +29,8 @@ pub fn save(
     let failed = |error| Error::Write { path: path.to_owned(), error };
     let mut archive = Builder::new(to);
     let (mut written, mut index, mut docker) = (BTreeSet::new(), Vec::new(), Vec::new());
-    add(&mut archive, "oci-layout", br#"{"imageLayoutVersion": "1.0.0"}"#).map_err(failed)?;
+    let (mark, version) = layout::MARK;
+    add(&mut archive, mark, version.as_bytes()).map_err(failed)?;
     for (image, names) in images {
         let names = if names.is_empty() { &image.names } else { names };
         let manifest = &image.manifest;
@@ -58,17 +60,13 @@ pub fn save(
     }
     let index = json!({
         "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "mediaType": layout::INDEX,
         "manifests": index,
     });
     for (name, text) in [("index.json", index), ("manifest.json", Value::from(docker))] {
         add(&mut archive, name, text.to_string().as_bytes()).map_err(failed)?;
     }
     archive.into_inner().and_then(|to| to.flush()).map_err(failed)
-}
-
-fn blob_name(digest: &Digest) -> String {
-    format!("blobs/sha256/{}", digest.hex())
 }
 
 /// An image's entries in the index: one for each name.
@@ -83,8 +81,8 @@ fn entries(image: &Image, names: &[Name]) -> Vec<Value> {
     };
     let named = |name: &Name| {
         entry(json!({
-            "io.containerd.image.name": name.as_str(),
-            "org.opencontainers.image.ref.name": name.as_str(),
+            layout::WHOLE_NAME: name.as_str(),
+            layout::NAME: name.as_str(),
         }))
     };
     match names {

@@ -56,8 +56,6 @@ pub struct Defaults {
     pub user: Option<String>,
     /// Where it starts.
     pub directory: Option<String>,
-    /// The signal that asks it to end.
-    pub stop_signal: Option<String>,
     /// Ports that it listens at, and whether they are UDP's.
     pub ports: Vec<(u16, bool)>,
 }
@@ -165,6 +163,12 @@ impl Manifest {
             layers: layers.iter().map(Blob::of).collect::<Result<_, _>>()?,
         })
     }
+
+    /// Bytes of its layers, as they were published.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.bytes))
+    }
 }
 
 /// Reads the configuration of an image with that manifest.
@@ -212,7 +216,6 @@ impl Image {
             environment: list(config.env()).into_iter().filter(is_variable).collect(),
             user: said(config.user()),
             directory: said(config.working_dir()),
-            stop_signal: said(config.stop_signal()),
             ports: ports.collect(),
         }
     }
@@ -220,7 +223,7 @@ impl Image {
     /// Bytes of its layers, as they were published.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.manifest.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.bytes))
+        self.manifest.bytes()
     }
 }
 

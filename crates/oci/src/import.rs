@@ -10,17 +10,11 @@ use serde_json::json;
 use crate::bundle::Bundle;
 use crate::compression::Compression;
 use crate::image::{self, Blob, Document, Manifest};
+use crate::layout::{self, MANIFEST, NAME, WHOLE_NAME, blob_name};
 use crate::limits::{MAX_CONFIG_BYTES, MAX_INDEX_DEPTH, MAX_MANIFEST_BYTES, MAX_MANIFESTS};
 use crate::reference::Name;
 use crate::store::Adding;
-use crate::{Digest, Error, Store};
-
-/// The annotations with names, the first of which is a whole one.
-const WHOLE_NAME: &str = "io.containerd.image.name";
-const NAME: &str = "org.opencontainers.image.ref.name";
-
-/// The type of manifests.
-pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+use crate::{Digest, Error};
 
 /// An image that has been added.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,17 +70,7 @@ pub fn load(
     wanted: Option<&str>,
 ) -> Result<Vec<Loaded>, Error> {
     let found = find(bundle)?;
-    let shown = || {
-        let labels = found.iter().map(|it| it.label.as_deref().unwrap_or("one without a name"));
-        let labels = labels.take(20).collect::<Vec<_>>().join(", ");
-        let found = if labels.is_empty() { "no image".to_owned() } else { labels };
-        Error::WhichImage { place: bundle.path().display().to_string(), found }
-    };
-    let is_wanted = |it: &&Found| wanted.is_none_or(|wanted| it.is_called(wanted));
-    let chosen: Vec<_> = found.iter().filter(is_wanted).collect();
-    if chosen.is_empty() {
-        return Err(shown());
-    }
+    let chosen = chosen(&found, bundle, wanted)?;
     chosen.into_iter().map(|found| found.add(adding, bundle)).collect()
 }
 
@@ -95,13 +79,35 @@ pub fn load(
 /// # Errors
 ///
 /// The same; [`Error::WhichImage`] also if there are several.
-pub fn load_one(store: &Store, bundle: &Bundle, wanted: Option<&str>) -> Result<Loaded, Error> {
+pub fn load_one(
+    adding: &Adding<'_>,
+    bundle: &Bundle,
+    wanted: Option<&str>,
+) -> Result<Loaded, Error> {
     let found = find(bundle)?;
-    let several = wanted.is_none() && found.len() > 1;
-    let adding = store.add()?;
-    let nobody = "\0";
-    let mut loaded = load(&adding, bundle, if several { Some(nobody) } else { wanted })?;
-    Ok(loaded.remove(0))
+    match &chosen(&found, bundle, wanted)?[..] {
+        [first, rest @ ..] if rest.is_empty() || wanted.is_some() => first.add(adding, bundle),
+        _ => Err(which(&found, bundle)),
+    }
+}
+
+/// Those that `wanted` names, or all; one at least.
+fn chosen<'a>(
+    found: &'a [Found],
+    bundle: &Bundle,
+    wanted: Option<&str>,
+) -> Result<Vec<&'a Found>, Error> {
+    let is_wanted = |it: &&Found| wanted.is_none_or(|wanted| it.is_called(wanted));
+    let chosen: Vec<_> = found.iter().filter(is_wanted).collect();
+    if chosen.is_empty() { Err(which(found, bundle)) } else { Ok(chosen) }
+}
+
+/// What is said of a place in which an image was not found.
+fn which(found: &[Found], bundle: &Bundle) -> Error {
+    let labels = found.iter().map(|it| it.label.as_deref().unwrap_or("one without a name"));
+    let labels = labels.take(20).collect::<Vec<_>>().join(", ");
+    let found = if labels.is_empty() { "no image".to_owned() } else { labels };
+    Error::WhichImage { place: bundle.path().display().to_string(), found }
 }
 
 fn find(bundle: &Bundle) -> Result<Vec<Found>, Error> {
@@ -188,10 +194,6 @@ impl Found {
     }
 }
 
-fn blob_name(blob: &Blob) -> String {
-    format!("blobs/sha256/{}", blob.digest.hex())
-}
-
 /// The manifest that a document is, or that an index has for our machines, with its type.
 fn resolve(
     bundle: &Bundle,
@@ -199,7 +201,7 @@ fn resolve(
     mut media_type: String,
 ) -> Result<(Vec<u8>, String), Error> {
     for _ in 0..MAX_INDEX_DEPTH {
-        let name = blob_name(&blob);
+        let name = blob_name(&blob.digest);
         let text = bundle.text(&name, MAX_MANIFEST_BYTES)?;
         let text = text.ok_or(Error::Missing(name))?;
         let found = Digest::of(&text);
@@ -219,7 +221,7 @@ fn resolve(
 }
 
 fn add_blob(adding: &Adding<'_>, bundle: &Bundle, blob: &Blob) -> Result<(), Error> {
-    let name = blob_name(blob);
+    let name = blob_name(&blob.digest);
     if adding.has(blob) {
         return Ok(());
     }
@@ -259,7 +261,7 @@ fn add_files(
         "schemaVersion": 2,
         "mediaType": MANIFEST,
         "config": {
-            "mediaType": "application/vnd.oci.image.config.v1+json",
+            "mediaType": layout::CONFIGURATION,
             "digest": configuration.digest.to_string(),
             "size": configuration.bytes,
         },

@@ -4,7 +4,8 @@
 //! - [`reference`]: what an image is called, and where one may come from; [`digest`]: what content is addressed by.
 //! - [`store`]: the images of this user; [`image`]: one of them, with what it says of the command in it.
 //! - [`entries`], [`compression`], [`layer`]: a layer, which is an archive, becomes a file system.
-//! - [`bundle`], [`import`], [`export`]: images in directories and archives.
+//! - [`bundle`], [`import`], [`export`]: images in directories and archives; `layout`: the words of both, and of the
+//!   store.
 //! - [`registry`]: images of registries (with the feature of that name).
 //!
 //! What it is not: a builder of images, or who runs them.
@@ -31,6 +32,7 @@ pub mod export;
 pub mod image;
 pub mod import;
 pub mod layer;
+mod layout;
 pub mod limits;
 pub mod reference;
 #[cfg(feature = "registry")]

@@ -12,7 +12,7 @@ use crate::{Digest, Error};
 const LOCAL: &str = "localhost";
 
 /// Hexadecimal digits of a digest that stand for an image: as many as lists show.
-const SHORT_DIGITS: usize = 12;
+pub const SHORT_DIGITS: usize = 12;
 
 /// The longest text that is looked at.
 const MAX_NAME_BYTES: usize = 512;

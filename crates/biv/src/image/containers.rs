@@ -1,7 +1,7 @@
 //! Images of containers: pulled, pushed, loaded, saved, named, looked at; and had at hand for `biv run`.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::cli::{ContainerImageAction, Format, Pull};
 use crate::print::{self, unless_closed};
+use crate::unfinished::Unfinished;
 use oci::bundle::Bundle;
 use oci::registry::{self, Transfer};
 use oci::{Error, Image, Name, Source, Store, export, import};
@@ -109,7 +110,7 @@ fn load_source(store: &Store, text: &str) -> Result<String, Error> {
     let bundle = Bundle::open(&source, &adding)?;
     let bundle = bundle.ok_or_else(|| Error::NoImage(text.to_owned()))?;
     let wanted = source.path().and_then(|(_, wanted)| wanted);
-    let loaded = import::load_one(store, &bundle, wanted)?;
+    let loaded = import::load_one(&adding, &bundle, wanted)?;
     Ok(loaded.digest.to_string())
 }
 
@@ -203,26 +204,17 @@ fn save(store: &Store, names: &[String], output: Option<&Path>) -> Result<(), St
         return export::save(store, &images, &mut stdout, place).map_err(|error| error.to_string());
     };
     let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
+    let write = |file: &File| {
+        let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
+        export::save(store, &images, &mut writer, path).map_err(|error| error.to_string())
+    };
     // A pipe or a device is written to; a file appears when it is whole.
-    let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file());
-    let unfinished = path.with_file_name(match path.file_name() {
-        Some(name) => format!(".{}.{}", name.to_string_lossy(), std::process::id()),
-        None => return Err(failed(io::ErrorKind::IsADirectory.into())),
-    });
-    let place = if is_special { path } else { &unfinished };
-    let file = File::create(place).map_err(failed)?;
-    let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
-    let saved = export::save(store, &images, &mut writer, path).map_err(|error| error.to_string());
-    let saved = saved.and_then(|()| writer.flush().map_err(failed));
-    if is_special {
-        return saved;
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return write(&File::options().write(true).open(path).map_err(failed)?);
     }
-    let saved = saved.and_then(|()| fs::rename(place, path).map_err(failed));
-    if saved.is_err() {
-        // It is of no use.
-        let _ = fs::remove_file(place);
-    }
-    saved
+    let unfinished = Unfinished::beside(path, 0o666).map_err(failed)?;
+    write(&unfinished.file)?;
+    unfinished.becomes(path).map_err(failed)
 }
 
 fn inspect(store: &Store, text: &str) -> Result<(), String> {

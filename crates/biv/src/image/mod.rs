@@ -10,13 +10,11 @@ use serde::Serialize;
 use crate::cli::{Format, ImageAction};
 use crate::print::{self, unless_closed};
 use oci::Store;
+use oci::reference::SHORT_DIGITS;
 use oci::store::Listed;
 use provision::images::{self, Recipe};
 
 pub use containers::{provide, source};
-
-/// Digits of a digest that are shown.
-const SHORT_DIGITS: usize = 12;
 
 /// An image, for programs.
 #[derive(Serialize)]

@@ -12,8 +12,9 @@ use crate::cli::domains::Which;
 use crate::cli::pod::Checkpoint;
 use crate::life::Error;
 use crate::life::for_each;
-use crate::life::snapshot::{Unfinished, must_be_free};
+use crate::life::snapshot::must_be_free;
 use crate::print;
+use crate::unfinished::Unfinished;
 
 /// `biv pod freeze`.
 pub fn freeze(which: &Which) -> Result<(), Error> {
@@ -38,7 +39,8 @@ pub fn checkpoint(arguments: &Checkpoint) -> Result<(), Error> {
     let entry = registry.find(&arguments.name)?;
     let path = &arguments.output;
     must_be_free(path, arguments.force)?;
-    let unfinished = Unfinished::beside(path)?;
+    let failed = |error| Error::File { path: path.clone(), error };
+    let unfinished = Unfinished::beside(path, 0o600).map_err(failed)?;
     let how = How {
         compress: arguments.compress,
         stays_frozen: arguments.stop,
@@ -51,7 +53,7 @@ pub fn checkpoint(arguments: &Checkpoint) -> Result<(), Error> {
         &how,
         unfinished.file.as_fd(),
     )?;
-    let named = unfinished.becomes(path);
+    let named = unfinished.becomes(path).map_err(failed);
     if arguments.stop {
         match named {
             Ok(()) => post_kill(&entry)?,

@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-use super::{BLOBS, Draft, Entry, LAYERS, Store};
+use super::{Draft, Entry, LAYERS, Store};
 use crate::compression;
 use crate::digest::{Digest, Hashing};
 use crate::image::{self, Blob, Manifest};
 use crate::layer;
+use crate::layout::BLOBS;
 use crate::limits::{BUFFER_BYTES, MAX_CONFIG_BYTES, MAX_LAYER_BYTES, MAX_MANIFEST_BYTES};
 use crate::reference::Name;
 use crate::{Error, entries};

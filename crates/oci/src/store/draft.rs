@@ -40,7 +40,7 @@ impl Draft {
         match openat(CWD, beside, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => Ok(Self { file: Hashing::new(file.into()), name: None }),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-                Self::with_name(&root.join("work"))
+                Self::with_name(&root.join(super::WORK))
             }
             Err(errno) => Err(errno.into()),
         }

@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::image::{self, Manifest};
+use crate::layout::{self, BLOBS, NAME, blob_name};
 use crate::limits::{MAX_CONFIG_BYTES, MAX_MANIFEST_BYTES};
 use crate::reference::{Name, Wanted};
 use crate::{Error, Image};
@@ -45,19 +46,12 @@ pub use draft::Draft;
 const DIRECTORY: &str = "oci";
 
 /// In it.
-const BLOBS: &str = "blobs/sha256";
 const LAYERS: &str = "layers";
 const WORK: &str = "work";
 const INDEX: &str = "index.json";
 
 /// The number of the form of layers: those of an older `biv` are made again.
 const FORM: u32 = 1;
-
-/// The annotation with an image's name.
-const NAME: &str = "org.opencontainers.image.ref.name";
-
-/// What it takes to be a layout.
-const LAYOUT: &str = "{\"imageLayoutVersion\": \"1.0.0\"}\n";
 
 /// See above.
 #[derive(Debug, Clone)]
@@ -87,7 +81,7 @@ struct Entry {
 
 impl Default for Index {
     fn default() -> Self {
-        let media_type = "application/vnd.oci.image.index.v1+json".to_owned();
+        let media_type = layout::INDEX.to_owned();
         Self { schema_version: 2, media_type, manifests: Vec::new() }
     }
 }
@@ -137,7 +131,7 @@ impl Store {
 
     /// Where content is.
     fn blob_path(&self, digest: &Digest) -> PathBuf {
-        self.root.join(BLOBS).join(digest.hex())
+        self.root.join(blob_name(digest))
     }
 
     /// Where a layer is that is `diff_id`, unpacked.
@@ -201,7 +195,8 @@ impl Store {
         let text = text.map_err(|error| Error::store(&self.root)(error.into()))?;
         self.write(INDEX, &text)?;
         if !self.root.join("oci-layout").exists() {
-            self.write("oci-layout", LAYOUT.as_bytes())?;
+            let (mark, version) = layout::MARK;
+            self.write(mark, version.as_bytes())?;
         }
         Ok(changed)
     }
@@ -234,8 +229,7 @@ impl Store {
             let path = self.blob_path(&digest);
             let age = fs::metadata(path).and_then(|found| found.modified()).ok();
             let age = age.and_then(|since| since.elapsed().ok()).unwrap_or_default();
-            let bytes = manifest.layers.iter().fold(0_u64, |sum, it| sum.saturating_add(it.bytes));
-            found.push(Listed { digest, name: entry.name(), age, bytes });
+            found.push(Listed { digest, name: entry.name(), age, bytes: manifest.bytes() });
         }
         found.sort_by(|one, other| (&one.name, one.digest).cmp(&(&other.name, other.digest)));
         Ok(found)
