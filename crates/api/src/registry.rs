@@ -267,13 +267,15 @@ impl Registry {
         self.write(files::ADMISSION, &serde_json::to_vec(limits)?)
     }
 
-    /// Whether there is room for one more domain. Nobody else claims a name meanwhile.
-    fn admit(&self, wanted: Demand) -> Result<(), Error> {
+    /// Whether there is room for one more domain, which asks for that if it is paravirtual. Nobody else claims a name
+    /// meanwhile.
+    fn admit(&self, wanted: Option<&Demand>) -> Result<(), Error> {
+        let Some(wanted) = wanted else { return Ok(()) };
         let limits = self.limits().map_err(Error::Limits)?;
         if limits == Limits::default() {
             return Ok(());
         }
-        Ok(limits.admit(wanted, self.demand()?)?)
+        Ok(limits.admit(*wanted, self.demand()?)?)
     }
 
     /// The most that all paravirtual domains that live may have together.
@@ -301,9 +303,7 @@ impl Registry {
     pub fn claim(&self, name: Option<&Name>, demand: Option<&Demand>) -> Result<Claim, Error> {
         let _changes = self.lock()?;
         self.sweep_locked();
-        if let Some(demand) = demand {
-            self.admit(*demand)?;
-        }
+        self.admit(demand)?;
         let claim = self.make_one(name)?;
         self.note_demand(&claim, demand)?;
         Ok(claim)
@@ -327,9 +327,7 @@ impl Registry {
         if entry.alive || (by == StartedBy::User && entry.is_supervised()) {
             return Err(Error::Running(Kind::Domain, name.clone()));
         }
-        if let Some(demand) = demand {
-            self.admit(*demand)?;
-        }
+        self.admit(demand)?;
         let claim = self.take(name)?;
         if by == StartedBy::Supervisor && entry.is_marked_stopped() {
             return Err(Error::Stopped(name.clone()));
@@ -594,6 +592,12 @@ impl<R: Kept> Entry<R> {
     #[must_use]
     pub fn lives(&self) -> bool {
         is_locked(&self.directory)
+    }
+
+    /// Whether there is something to stop: it lived when it was found, or its supervisor is about to start it again.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.alive || self.is_supervised()
     }
 
     /// Whether a supervisor runs it, which starts it again when it ends (`biv run --restart`).

@@ -42,14 +42,7 @@ impl Vcpu {
     /// As [`Self::read_linear`].
     pub fn write_linear(&mut self, at: u64, bytes: &[u8]) -> Result<(), Unmapped> {
         let places = self.places_of(at, bytes.len())?;
-        let mut rest = bytes;
-        for (physical, length) in places {
-            let (piece, after) = rest.split_at(length);
-            let host = self.arch.ram.host(physical).ok_or(Unmapped(at))?;
-            self.arch.write_beside_code(physical, length, || store(host, piece));
-            rest = after;
-        }
-        Ok(())
+        self.write_pieces(places, bytes)
     }
 
     /// The guest-physical address of a linear one.
@@ -79,12 +72,21 @@ impl Vcpu {
     /// As [`Self::read_physical_memory`].
     pub fn write_physical_memory(&mut self, at: u64, bytes: &[u8]) -> Result<(), Unmapped> {
         self.check_physical(at, bytes.len())?;
-        let mut rest = bytes;
-        for (at, length) in pieces(Linear(at), bytes.len()) {
-            let (piece, after) = rest.split_at(length);
-            rest = after;
-            let host = self.arch.ram.host(Physical(at.0)).ok_or(Unmapped(at.0))?;
-            self.arch.write_beside_code(Physical(at.0), length, || store(host, piece));
+        let places = pieces(Linear(at), bytes.len());
+        self.write_pieces(places.map(|(at, length)| (Physical(at.0), length)), bytes)
+    }
+
+    /// Write to memory piece by piece: so many bytes at each of these addresses.
+    fn write_pieces(
+        &mut self,
+        places: impl IntoIterator<Item = (Physical, usize)>,
+        mut bytes: &[u8],
+    ) -> Result<(), Unmapped> {
+        for (physical, length) in places {
+            let (piece, rest) = bytes.split_at(length);
+            let host = self.arch.ram.host(physical).ok_or(Unmapped(physical.0))?;
+            self.arch.write_beside_code(physical, length, || store(host, piece));
+            bytes = rest;
         }
         Ok(())
     }

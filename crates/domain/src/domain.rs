@@ -127,9 +127,7 @@ impl GuestEnd {
         }
         Ok(hub)
     }
-}
 
-impl GuestEnd {
     /// A hub without a first command, for a guest with a process 1 of its own.
     fn hub_beside(self, process_one: ProcessOne, trouble: &Trouble) -> io::Result<Hub> {
         let time = Box::new(HostTime(self.time));

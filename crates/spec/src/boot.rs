@@ -58,18 +58,15 @@ impl Boot {
     /// What is wrong with the process 1 of a machine, if anything is.
     fn complaint_of_init(&self, spec: &Spec) -> Option<&'static str> {
         let init = self.init.as_ref()?;
-        let process = &spec.process;
-        match () {
-            () if !init.is_absolute() => {
-                Some("process 1 is named by an absolute path in the guest (boot.init)")
-            }
-            () if spec.machine.board == Board::Xen => {
-                Some("a machine of Xen's interface has Bivouac's init (machine.board, boot.init)")
-            }
-            () if process.user.is_some() || process.directory.is_some() => {
-                Some("process 1 is root, and starts in / (boot.init, process)")
-            }
-            () => None,
+        if !init.is_absolute() {
+            return Some("process 1 is named by an absolute path in the guest (boot.init)");
         }
+        if spec.machine.board == Board::Xen {
+            return Some(
+                "a machine of Xen's interface has Bivouac's init (machine.board, boot.init)",
+            );
+        }
+        let is_somebody = spec.process.user.is_some() || spec.process.directory.is_some();
+        is_somebody.then_some("process 1 is root, and starts in / (boot.init, process)")
     }
 }

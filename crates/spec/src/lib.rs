@@ -98,8 +98,8 @@ pub struct Spec {
     /// guest has our init, else none].
     #[serde(default, skip_serializing_if = "is_default")]
     pub networks: Option<Vec<Network>>,
-    /// The host name that its guest has, if that has our init: at most 64 letters, digits, "-" and "." [default: what
-    /// the root's /etc/hostname says].
+    /// The host name that its guest has, if that has our init: at most 64 letters, digits, "_", "-" and "." [default:
+    /// what the root's /etc/hostname says].
     #[serde(default, skip_serializing_if = "is_default")]
     pub hostname: Option<String>,
     /// Its command.

@@ -105,6 +105,9 @@ pub const PAYLOAD_MAX_BYTES: usize = FRAME_MAX_BYTES - HEADER_BYTES;
 /// The largest encoded [`Order`]; Linux refuses more than about 2 MiB of arguments anyway.
 pub const ORDER_MAX_BYTES: usize = 2 * 1024 * 1024;
 
+/// As much of an order or a list as a host says in one frame: little for a serial line.
+pub const PART_BYTES: usize = 4096;
+
 /// Bytes on their way to a session's command that have not reached it.
 pub const WINDOW_TO_GUEST_BYTES: u32 = 1 << 20;
 

@@ -9,6 +9,7 @@ use crate::cli::domains as cli;
 use crate::print;
 use api::{Entry, Record, Registry, again, status};
 use domain::CheckedSpec;
+use spec::Name;
 
 /// `biv start`: those that run are left alone, as podman has it.
 pub fn start(arguments: &cli::Start) -> Result<(), Error> {
@@ -17,7 +18,7 @@ pub fn start(arguments: &cli::Start) -> Result<(), Error> {
         |entry| !entry.alive,
         |_, entry| match entry.alive {
             true => Ok(print::text(&format!("{}\n", entry.name))?),
-            false => launch(entry),
+            false => launch(&entry.name, description(entry)?),
         },
     )
 }
@@ -28,13 +29,13 @@ pub fn restart(arguments: &cli::Restart) -> Result<(), Error> {
     for_those::<Record>(
         &arguments.which,
         |entry| entry.alive,
-        |registry, entry| {
+        |_, entry| {
             // Before it is stopped, so that one that cannot start goes on.
-            description(entry)?;
-            if entry.alive || entry.is_supervised() {
+            let description = description(entry)?;
+            if entry.is_running() {
                 stop_one(entry, patience)?;
             }
-            launch(&registry.find(entry.name.as_str())?)
+            launch(&entry.name, description)
         },
     )
 }
@@ -54,12 +55,12 @@ fn description(entry: &Entry) -> Result<CheckedSpec, Error> {
 }
 
 /// Starts one that has ended; its name is printed.
-fn launch(entry: &Entry) -> Result<(), Error> {
-    let started = domain::start_again(description(entry)?);
-    match started.map_err(|error| Error::Start(entry.name.clone(), error.to_string()))? {
+fn launch(name: &Name, description: CheckedSpec) -> Result<(), Error> {
+    let started = domain::start_again(description);
+    match started.map_err(|error| Error::Start(name.clone(), error.to_string()))? {
         status::SUCCESS => Ok(()),
         // It has said why.
-        status => Err(Error::NotStarted(entry.name.clone(), status)),
+        status => Err(Error::NotStarted(name.clone(), status)),
     }
 }
 

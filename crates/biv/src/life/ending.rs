@@ -33,7 +33,7 @@ const AT_ONCE_MAX: usize = 128;
 pub fn stop<R: Named>(arguments: &cli::Stop) -> Result<(), Error> {
     let patience = Duration::from_secs(arguments.time);
     let registry = R::registry()?;
-    let names = names_of(&registry, &arguments.which, is_running)?;
+    let names = names_of(&registry, &arguments.which, Entry::is_running)?;
     all_done(at_once(&registry, &names, |entry| stop_one(entry, patience)))
 }
 
@@ -44,24 +44,21 @@ pub(super) fn stop_one<R: Named>(entry: &Entry<R>, patience: Duration) -> Result
         let asked = Client::connect(entry)?.post::<Value>(&path::<R>("stop"), &Value::Null);
         let left = end_of_patience.saturating_duration_since(Instant::now());
         // One that does not answer is not asked for long.
-        if asked.is_ok() && entry.wait_for(left) {
-            return Ok(());
-        }
+        let why = match asked {
+            Ok(_) if entry.wait_for(left) => return Ok(()),
+            Ok(_) => format!("did not end by itself in {} seconds", patience.as_secs()),
+            Err(error) => format!("could not be asked to end ({error})"),
+        };
         end(entry)?;
         // Whoever asked it to end believes that it has written everything.
-        let why = entry.record.as_ref().map_or("", R::why_deaf);
-        let (kind, name, seconds) = (R::KIND, &entry.name, patience.as_secs());
+        let deaf = entry.record.as_ref().map_or("", R::why_deaf);
+        let (kind, name) = (R::KIND, &entry.name);
         say(&format!(
-            "{kind} {name} did not end by itself in {seconds} seconds and was ended by force; \
-             what it had not written to its disks is lost{why}"
+            "{kind} {name} {why} and was ended by force; what it had not written to its disks is \
+             lost{deaf}"
         ));
         Ok(())
     })
-}
-
-/// Whether there is something to stop: one that lives, or is about to.
-fn is_running<R: Named>(entry: &Entry<R>) -> bool {
-    entry.alive || entry.is_supervised()
 }
 
 /// Ends one by `act`, and has its supervisor, if there is one, not start it again. That is told first: one that is just
@@ -87,7 +84,7 @@ fn for_good<R: Named>(
 /// `biv kill`.
 pub fn kill<R: Named>(arguments: &cli::Kill) -> Result<(), Error> {
     let registry = R::registry()?;
-    let names = names_of(&registry, &arguments.which, is_running)?;
+    let names = names_of(&registry, &arguments.which, Entry::is_running)?;
     all_done(at_once(&registry, &names, |entry| {
         if arguments.signal == KILL {
             return for_good(entry, end);
@@ -104,7 +101,7 @@ pub fn rm<R: Named>(arguments: &cli::Rm) -> Result<(), Error> {
     let is_removed = |entry: &Entry<R>| arguments.force || !entry.alive;
     let names = names_of(&registry, &arguments.which, is_removed)?;
     let ended = at_once(&registry, &names, |entry| {
-        if arguments.force && is_running(entry) {
+        if arguments.force && entry.is_running() {
             for_good(entry, end)?;
         }
         Ok((entry.name.clone(), entry.alive))
@@ -155,7 +152,7 @@ fn end<R: Named>(entry: &Entry<R>) -> Result<(), Error> {
     // As long as the lock is held, the number is that of the process that listens.
     if let Some(process) = process
         && let Ok(process) = pidfd_open(process, PidfdFlags::empty())
-        && !entry.wait_for(Duration::ZERO)
+        && entry.lives()
     {
         let _ = pidfd_send_signal(process, Signal::KILL);
     }

@@ -56,7 +56,7 @@ pub fn list<R: Named, T: Serialize>(
     // Whoever asks for a state may mean that of those that have ended.
     let wants_all =
         arguments.all || arguments.filter.iter().any(|one| matches!(one, Filter::State(_)));
-    let is_there = |entry: &&Entry<R>| entry.alive || wants_all || entry.is_supervised();
+    let is_there = |entry: &&Entry<R>| wants_all || entry.is_running();
     let listed = entries.iter().filter(is_there);
     let listed = listed.filter(|entry| arguments.filter.iter().all(|one| holds(one, entry)));
     if arguments.quiet {

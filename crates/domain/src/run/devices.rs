@@ -1,17 +1,14 @@
 //! The requirements of a guest's devices and directories: the drivers that init must find for what
 //! the user has named. A guest can do without what a machine has by default.
 
-use protocol::Frame;
 use protocol::devices::{Devices, Kind};
+use protocol::{Frame, PART_BYTES};
 use spec::{Net, Spec};
 
 use super::directories::Directories;
 use super::paravirtual::is_paravirtual;
 use super::{guest, plugged};
 use crate::domain::Domain;
-
-/// As much of a list as is said at once: little for a serial line.
-const PART_BYTES: usize = 4096;
 
 /// What the guest's init is told of it.
 pub fn needs(directories: &Directories, spec: &Spec) -> Vec<Frame> {

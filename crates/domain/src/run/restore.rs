@@ -58,11 +58,9 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
     }
     let nonsense = || failed(vmm::snapshot::Error::Damaged("its record of the machine is invalid"));
     let note = Note::parse(snapshot.note()).ok_or_else(nonsense)?;
-    let has_process_one =
-        note.conversation.as_ref().is_some_and(hub::Conversation::has_process_one);
-    if !has_process_one
-        && note.conversation.as_ref().is_some_and(|conversation| !conversation.has_command())
-    {
+    let conversation = note.conversation.as_ref();
+    let has_process_one = conversation.is_some_and(hub::Conversation::has_process_one);
+    if !has_process_one && conversation.is_some_and(|it| !it.has_command()) {
         return Err(nonsense());
     }
     let label = seal::read(snapshot.label(), Purpose::Restore, &snapshot.digest());

@@ -190,18 +190,15 @@ impl Prepared<'_> {
             self.configuration.devices.push(Box::new(serial));
         }
         let ours = domain.serve_plain(ours, self.snapshots)?;
-        let mut started = Started::of(&mut self.configuration);
         let remote = domain.machine.clone();
-        let machine = started.start(|| {
-            Machine::start(
-                spec.machine.board,
-                self.configuration,
-                self.handles,
-                self.wait,
-                self.telling,
-                remote.clone(),
-            )
-        })?;
+        let (machine, mut started) = Started::start(
+            spec.machine.board,
+            self.configuration,
+            self.handles,
+            self.wait,
+            self.telling,
+            remote.clone(),
+        )?;
         let mut outputs = Outputs::default();
         if let Some(child) = self.child
             && started.wait()
@@ -286,18 +283,15 @@ impl Prepared<'_> {
             let going_on = domain.going_on(child)?;
             link = link.on_start(move |outputs| going_on.go_on(outputs));
         }
-        let mut started = Started::of(&mut self.configuration);
         let remote = domain.machine.clone();
-        let machine = started.start(|| {
-            Machine::start(
-                spec.machine.board,
-                self.configuration,
-                self.handles,
-                self.wait,
-                self.telling,
-                remote,
-            )
-        })?;
+        let (machine, mut started) = Started::start(
+            spec.machine.board,
+            self.configuration,
+            self.handles,
+            self.wait,
+            self.telling,
+            remote,
+        )?;
         // A command that runs already says nothing of that; it does when the machine goes on.
         if running.is_some() && started.wait() {
             link.note_started();
@@ -369,24 +363,9 @@ struct Started {
     notice: mpsc::Receiver<()>,
     /// What has been heard.
     heard: Option<bool>,
-    confined: bool,
-    /// Where it is heard that a snapshot fits, and how the machine is told to go on.
-    fits: Option<(mpsc::Receiver<()>, mpsc::Sender<()>)>,
 }
 
 impl Started {
-    fn of(configuration: &mut vmm::Configuration) -> Self {
-        let (sender, notice) = mpsc::channel();
-        configuration.on_start = Some(vmm::Notice::new(move || {
-            // Nobody waits for it but who detaches, or goes on.
-            let _ = sender.send(());
-        }));
-        let confined = configuration.confine;
-        let goes_on = confined && configuration.snapshot.is_some();
-        let fits = goes_on.then(|| Self::rendezvous(configuration));
-        Self { notice, heard: None, confined, fits }
-    }
-
     /// Have the machine's thread say that its snapshot fits, and wait for this one, before it is confined.
     fn rendezvous(
         configuration: &mut vmm::Configuration,
@@ -412,24 +391,34 @@ impl Started {
     /// Start the machine, and drop root's capabilities for this thread before it is confined. One whose snapshot
     /// turns out not to fit is started once more, and needs them for that ([`super::start`]).
     fn start(
-        &mut self,
-        start: impl FnOnce() -> Result<Machine, machine::Error>,
-    ) -> Result<Machine, Error> {
+        board: spec::Board,
+        mut configuration: vmm::Configuration,
+        handles: Handles,
+        wait: Wait,
+        telling: Telling,
+        remote: crate::server::Machine,
+    ) -> Result<(Machine, Self), Error> {
         let drop_all = || host::privileges::drop_all().map_err(io::Error::from);
-        match self.fits.take() {
-            None if self.confined => drop_all()?,
-            None => {}
-            Some((fits, go_on)) => {
-                let machine = start()?;
-                if fits.recv().is_ok() {
-                    drop_all()?;
-                    // It may have ended.
-                    let _ = go_on.send(());
-                }
-                return Ok(machine);
-            }
+        let (sender, notice) = mpsc::channel();
+        configuration.on_start = Some(vmm::Notice::new(move || {
+            // Nobody waits for it but who detaches, or goes on.
+            let _ = sender.send(());
+        }));
+        let is_confined = configuration.confine;
+        let goes_on = is_confined && configuration.snapshot.is_some();
+        let fits = goes_on.then(|| Self::rendezvous(&mut configuration));
+        if is_confined && !goes_on {
+            drop_all()?;
         }
-        Ok(start()?)
+        let machine = Machine::start(board, configuration, handles, wait, telling, remote)?;
+        if let Some((fits, go_on)) = fits
+            && fits.recv().is_ok()
+        {
+            drop_all()?;
+            // It may have ended.
+            let _ = go_on.send(());
+        }
+        Ok((machine, Self { notice, heard: None }))
     }
 }
 

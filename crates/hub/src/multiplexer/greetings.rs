@@ -2,13 +2,10 @@
 
 use std::os::unix::net::UnixStream;
 
-use protocol::{Encoder, Frame};
+use protocol::{Encoder, Frame, PART_BYTES};
 
 use super::process_one::ProcessOne;
 use super::{Hub, Stage};
-
-/// As much of an order as is said at once: little for a serial line.
-const PART_BYTES: usize = 4096;
 
 impl Hub {
     /// The same for a guest whose process 1 is the program of this order (an encoded [`protocol::Order`]). There is no

@@ -10,7 +10,6 @@ use std::os::unix::net::UnixStream;
 
 use protocol::Order;
 
-use super::machine::Machine;
 use super::{Error, GuestEnd, Prepared, Started, User, console_link, converse, lines_to_init};
 use super::{command_line, watchdog};
 use crate::domain::{Domain, GoingOn, ProcessOne};
@@ -57,18 +56,15 @@ impl Prepared<'_> {
         if going_on.is_some() {
             domain.log.iter().for_each(|log| outputs.keep_in(log));
         }
-        let mut started = Started::of(&mut self.configuration);
         let remote = domain.machine.clone();
-        let machine = started.start(|| {
-            Machine::start(
-                spec.machine.board,
-                self.configuration,
-                self.handles,
-                self.wait,
-                self.telling,
-                remote.clone(),
-            )
-        })?;
+        let (machine, _) = Started::start(
+            spec.machine.board,
+            self.configuration,
+            self.handles,
+            self.wait,
+            self.telling,
+            remote.clone(),
+        )?;
         attend(notice, going_on, remote.clone())?;
         let input = if spec.life.detached { Input::Endless } else { Input::Ours };
         let user = User { raw: terminal::is_interactive(), input, outputs, ..User::default() };
