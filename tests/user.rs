@@ -93,6 +93,14 @@ impl User {
         rows.as_array().expect("a list").iter().find(|row| row["name"] == name).cloned()
     }
 
+    /// Removes all domains whose directories are in this one, at a test's end.
+    pub fn remove_domains(&self, registry: &Path) {
+        for entry in std::fs::read_dir(registry).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let _ = self.output(&["rm", "--force", &name]);
+        }
+    }
+
     /// The number of its process, which lives.
     #[track_caller]
     pub fn pid(&self, name: &str) -> u32 {

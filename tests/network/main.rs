@@ -9,7 +9,7 @@ mod tap;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use whole_machine::complaints::complaint;
@@ -119,16 +119,8 @@ fn a_guest_is_reached_through_published_ports(mode: Mode) {
             httpd -p 80 -h /tmp/w; /tmp/datagram echo 7777 & echo up; read line";
         let options =
             ["--busybox", "--net", backend, "--publish", &published[0], "--publish", &published[1]];
-        let mut child = mode
-            .run(&[&options[..], &["--", "sh", "-c", &script]].concat())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("biv can be started");
-        let mut line = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        stdout.read_line(&mut line).expect("it can be read");
-        assert_eq!(line, "up\n", "{backend}: the machine does not start");
+        let mut command = mode.run(&[&options[..], &["--", "sh", "-c", &script]].concat());
+        let (mut child, _stdout) = start_until_up(&mut command, backend);
         let get = |path: &str| {
             let mut stream = TcpStream::connect(format!("127.0.0.1:{tcp}")).expect("it listens");
             stream.set_read_timeout(Some(PATIENCE)).expect("it can be set");
@@ -152,6 +144,17 @@ fn a_guest_is_reached_through_published_ports(mode: Mode) {
     }
 }
 
+/// Starts a machine whose script says "up" when it can be reached; with its output, which it may go on to write to.
+fn start_until_up(command: &mut Command, backend: &str) -> (Child, BufReader<ChildStdout>) {
+    let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = started.expect("biv can be started");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    stdout.read_line(&mut line).expect("it can be read");
+    assert_eq!(line, "up\n", "{backend}: the machine does not start");
+    (child, stdout)
+}
+
 /// The guest has IPv4 only, and who comes by IPv6 is led to that.
 #[test]
 fn a_guest_is_reached_at_an_address_of_ipv6() {
@@ -167,18 +170,10 @@ fn a_guest_is_reached_at_an_address_of_ipv6() {
         + "mkdir /tmp/w /tmp/v; echo six >/tmp/w/page; echo four >/tmp/v/page
         httpd -p 80 -h /tmp/w; httpd -p 81 -h /tmp/v; /tmp/datagram echo 7777 & echo up; read line";
     let ports = ["-p", one, "-p", other, "-p", datagrams];
-    let mut child = Command::new(bivouac())
-        .args(["run", "--busybox", "--net", "user,host"])
-        .args(ports)
-        .args(["--", "sh", "-c", &script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("biv can be started");
-    let mut line = String::new();
-    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-    stdout.read_line(&mut line).expect("it can be read");
-    assert_eq!(line, "up\n", "the machine does not start");
+    let mut command = Command::new(bivouac());
+    command.args(["run", "--busybox", "--net", "user,host"]).args(ports);
+    let (mut child, _stdout) =
+        start_until_up(command.args(["--", "sh", "-c", &script]), "built in");
     let get = |address: &str| {
         let mut stream = TcpStream::connect(format!("{address}:{tcp}")).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;

@@ -81,10 +81,7 @@ impl Deref for Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        for entry in fs::read_dir(self.path.join("bivouac")).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let _ = self.output(&["rm", "--force", &name]);
-        }
+        self.remove_domains(&self.path.join("bivouac"));
         let _ = fs::remove_dir_all(&self.path);
     }
 }
