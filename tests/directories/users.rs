@@ -78,3 +78,23 @@ fn a_command_is_somebodys() {
     let expected = format!("65534\n{}\n", place.share().display());
     assert_eq!(text(&output.stdout), expected);
 }
+
+#[test]
+fn what_an_ordinary_user_caches_is_his() {
+    let Some(place) = place_of_nobody() else { return };
+    let script = "echo mine >~/made/for/it/value; touch ~/made/beside; stat -c %u ~/made; id -u";
+    let cache = ["--cache", "mine:~/made/for/it"];
+    let output = says_to_nobody(&place, &cache, script);
+    assert_eq!(text(&output.stdout), "65534\n65534\n", "{}", text(&output.stderr));
+    let directory = place.0.join("cache/bivouac/caches/mine");
+    for path in [&directory, &directory.join("value")] {
+        assert_eq!(fs::metadata(path).expect("it is kept").uid(), 65534);
+    }
+    // Root of the guest is nobody else on the host.
+    let script = "cat /x/value; echo roots >/x/value; stat -c %u /x/value; id -u";
+    let output = says_to_nobody(&place, &["--root-user", "--cache", "mine:/x"], script);
+    assert_eq!(text(&output.stdout), "mine\n65534\n0\n", "{}", text(&output.stderr));
+    assert_eq!(fs::metadata(directory.join("value")).expect("it is kept").uid(), 65534);
+    let output = says_to_nobody(&place, &cache, "cat ~/made/for/it/value");
+    assert_eq!(text(&output.stdout), "roots\n", "{}", text(&output.stderr));
+}

@@ -219,6 +219,16 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/guide.md",
+        begins: "biv run --cache cargo",
+        lines: &[
+            ("cargo build", LeftOut("it downloads crates")),
+            ("-- cat", Shows("value")),
+            ("cache ls", Shows("mine")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "biv run --busybox --publish",
         needs: &["curl"],
         lines: &[("curl", Shows("hello"))],

@@ -1,5 +1,5 @@
-//! What completes a word of a command line: the names of domains, pods, kernels and images that there are. What cannot
-//! be listed has none.
+//! What completes a word of a command line: the names of domains, pods, kernels, images and caches that there are. What
+//! cannot be listed has none.
 
 use api::{Entry, Kept, Record, Registry, pod};
 use clap_complete::CompletionCandidate;
@@ -35,4 +35,19 @@ pub fn images() -> Vec<CompletionCandidate> {
     let layered = oci::Store::open().and_then(|store| store.list()).unwrap_or_default();
     let layered = layered.into_iter().filter_map(|image| Some(image.name?.to_string()));
     built.chain(layered).map(CompletionCandidate::new).collect()
+}
+
+/// Names of caches.
+pub fn caches() -> Vec<CompletionCandidate> {
+    let names = provision::caches::names().unwrap_or_default();
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// The same, and those that need not be there.
+pub fn caches_to_use() -> Vec<CompletionCandidate> {
+    let mut names = provision::caches::names().unwrap_or_default();
+    names.extend(spec::Usual::tools().map(str::to_owned));
+    names.sort_unstable();
+    names.dedup();
+    names.into_iter().map(CompletionCandidate::new).collect()
 }

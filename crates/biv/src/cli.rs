@@ -12,6 +12,7 @@ use crate::candidates;
 use api::status;
 use provision::kernels::Flavour;
 
+mod cache;
 pub mod domains;
 mod environment;
 mod format;
@@ -25,6 +26,7 @@ mod run;
 mod watch;
 pub mod xen;
 
+pub use self::cache::{Cache, CacheAction};
 use self::domains as life;
 pub use self::environment::Environment;
 pub use self::format::Format;
@@ -75,6 +77,7 @@ pub enum Verb {
     Xen(xen::Xen),
     Kernel(Kernel),
     Image(Image),
+    Cache(Cache),
     Doctor(Doctor),
     Debug(Debug),
     Completions(Completions),
@@ -251,8 +254,8 @@ pub struct Bisect {
 
 /// Print a completion script for a shell.
 ///
-/// For bash: source <(biv completions bash). It completes options and the names of domains, pods, kernels and images,
-/// for which it executes `biv`.
+/// For bash: source <(biv completions bash). It completes options and the names of domains, pods, kernels, images and
+/// caches, for which it executes `biv`.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 mod candidates;
 pub mod cli;
 pub mod completions;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use api::{Record, status};
 use biv::cli::{Cli, Pull, Run, Verb};
 use biv::print::{self, unless_closed};
-use biv::{completions, debug, doctor, image, kernel, life, man, pod, xen};
+use biv::{cache, completions, debug, doctor, image, kernel, life, man, pod, xen};
 use spec::shown::harmless;
 
 fn main() -> ExitCode {
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => return run(*arguments),
         Verb::Kernel(arguments) => kernel::kernel(&arguments.action),
         Verb::Image(arguments) => image::image(&arguments.action),
+        Verb::Cache(arguments) => cache::cache(&arguments.action),
         Verb::Doctor(arguments) => return ended(doctor::doctor(&arguments)),
         Verb::Debug(arguments) => return ended(debug::debug(&arguments.tool)),
         Verb::Restore(arguments) => {

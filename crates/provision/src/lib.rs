@@ -28,6 +28,7 @@ pub use unpacked::{Error as UnpackedKernelsError, UnpackedKernels};
 
 pub mod apt;
 mod cache;
+pub mod caches;
 pub mod images;
 pub mod initramfs;
 pub mod kernels;

@@ -38,3 +38,12 @@ pub const MAX_CACHED_BYTES: u64 = 1 << 30;
 
 /// How long an unfinished file may lie in the cache before it is taken for a leftover.
 pub const STALE_SECONDS: u64 = 600;
+
+/// How deep the size of a cache is counted: as many directories are open at once.
+pub const MAX_COUNTED_DEPTH: usize = 128;
+
+/// Names of a directory that is being removed which are kept at once.
+pub const MAX_NAMES_AT_ONCE: usize = 4096;
+
+/// Caches that one process puts aside to be removed.
+pub const MAX_REMOVALS: usize = 1000;

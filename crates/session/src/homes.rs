@@ -23,6 +23,15 @@ pub fn own(home: Option<PathBuf>) -> Vec<PathBuf> {
     homes.filter(|home| home.is_absolute() && home != Path::new("/")).collect()
 }
 
+/// That of another user of the host, by name or number, perhaps with a group behind.
+#[must_use]
+pub fn of(user: &str) -> Option<PathBuf> {
+    let name = user.split(':').next().unwrap_or_default();
+    let by_number = || User::from_uid(Uid::from_raw(name.parse().ok()?)).ok().flatten();
+    let found = User::from_name(name).ok().flatten().or_else(by_number);
+    found.map(|user| user.dir).filter(|home| home.is_absolute())
+}
+
 /// Those whose files we may read: as root, those of other users, too.
 pub fn readable(home: Option<PathBuf>) -> Vec<PathBuf> {
     let mut homes = own(home);
@@ -90,6 +99,15 @@ mod tests {
         let (home, above) = (Some(Wide::Home), Some(Wide::AboveHome));
         assert_eq!(found, [home, home, above, above, None]);
         assert_eq!(root, Some(Wide::Root));
+    }
+
+    #[test]
+    fn users_have_homes_by_name_and_number() {
+        for root in ["root", "0", "0:0", "root:root"] {
+            assert_eq!(of(root), Some("/root".into()), "{root}");
+        }
+        assert_eq!(of("no such user"), None);
+        assert_eq!(of(""), None);
     }
 
     #[test]

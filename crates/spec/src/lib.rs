@@ -24,6 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod boot;
+mod cache;
 mod device;
 mod disk;
 mod engine;
@@ -48,6 +49,7 @@ mod vif;
 mod watch;
 
 pub use boot::Boot;
+pub use cache::{Cache, Usual};
 pub use device::{DebugConsole, Device, Sockets};
 pub use disk::{Disk, Format};
 pub use engine::{Engine, UserExecution};
@@ -94,6 +96,9 @@ pub struct Spec {
     /// Directories of the host that the guest mounts besides its root.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mounts: Vec<Mount>,
+    /// Directories that are kept between runs, and shared by all machines that name them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub caches: Vec<Cache>,
     /// Its networks: one at most so far; an empty list means no network card [default: a user-mode network if the
     /// guest has our init, else none].
     #[serde(default, skip_serializing_if = "is_default")]
@@ -138,6 +143,7 @@ impl Default for Spec {
             root: Root::default(),
             devices: Vec::new(),
             mounts: Vec::new(),
+            caches: Vec::new(),
             networks: None,
             hostname: None,
             process: Process::default(),
@@ -264,15 +270,16 @@ impl Spec {
             return contradiction(complaint);
         }
         self.root.check().and_then(|()| self.mounts.iter().try_for_each(Mount::check))?;
+        self.caches.iter().try_for_each(Cache::check)?;
         network::check(self.networks.as_deref())
     }
 
     /// What a paravirtual machine of Xen's interface cannot have, if the description has it.
     fn complaint_of_xen(&self) -> Option<&'static str> {
         let is_disk = |device: &Device| matches!(device, Device::Disk(_));
-        if !self.mounts.is_empty() {
+        if !self.mounts.is_empty() || !self.caches.is_empty() {
             return Some(
-                "a machine of Xen's interface mounts no directories (machine.board, mounts)",
+                "a machine of Xen's interface mounts no directories (machine.board, mounts, caches)",
             );
         }
         if self.watch.gdb.is_some() {
@@ -320,6 +327,7 @@ impl Spec {
         self.root.other().into_iter().for_each(|other| add("root.", other));
         self.devices.iter().for_each(|device| add("devices.", device.other()));
         self.mounts.iter().for_each(|mount| add("mounts.", &mount.other));
+        self.caches.iter().for_each(|cache| add("caches.", &cache.other));
         let networks = self.networks.iter().flatten();
         networks.for_each(|network| add("networks.", network.other()));
         names
@@ -401,6 +409,7 @@ mod tests {
                 {"kind": "entropy", "rate": 9}
             ],
             "mounts": [{"host": "a", "guest": "/b", "dax": true}],
+            "caches": [{"name": "go", "limit": 9}],
             "networks": [{"kind": "user", "mtu": 1280}],
             "process": {"limits": []}
         }"#;
@@ -413,6 +422,7 @@ mod tests {
             "devices.cache",
             "devices.rate",
             "mounts.dax",
+            "caches.limit",
             "networks.mtu",
         ];
         assert_eq!(spec.unknown(), unknown);
@@ -442,6 +452,9 @@ mod tests {
             (r#""root": {"directory": {"path": "a", "suid": true}}"#, "suid"),
             (r#""root": "busybox", "boot": {"initrd": "a"}"#, "initrd"),
             (r#""mounts": [{"host": "a", "guest": "b"}]"#, "absolute path"),
+            (r#""caches": [{"name": "../a", "guest": "/b"}]"#, "invalid cache name"),
+            (r#""caches": [{"name": "a"}]"#, "needs a place"),
+            (r#""machine": {"board": "xen"}, "caches": [{"name": "go"}]"#, "caches"),
             (r#""networks": [{"kind": "user"}, {"kind": "user"}]"#, "one network"),
             (r#""networks": [{"kind": "user", "backend": "passt"}]"#, "passt"),
             (r#""networks": [{"kind": "tap", "name": ""}]"#, "without a name"),

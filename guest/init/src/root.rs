@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
 use protocol::mounts::{Kind, Layers, Mount};
@@ -132,7 +132,6 @@ fn mount_layers(source: &[u8]) -> io::Result<String> {
 
 /// A directory is as it is below.
 pub fn copy_owner(from: &Path, to: &Path) -> io::Result<()> {
-    use std::os::unix::fs::chown;
     let metadata = fs::metadata(from)?;
     fs::set_permissions(to, metadata.permissions())?;
     chown(to, Some(metadata.uid()), Some(metadata.gid()))
@@ -185,7 +184,7 @@ fn place_of(volume: &Mount) -> &Path {
 fn mount_volume(volume: &Mount) -> io::Result<u64> {
     let place = place_of(volume);
     if !place.is_dir() {
-        fs::create_dir_all(place).map_err(|error| {
+        make_place(place).map_err(|error| {
             let why = match error.kind() {
                 io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
                     "there is a file in its way".to_owned()
@@ -197,6 +196,20 @@ fn mount_volume(volume: &Mount) -> io::Result<u64> {
     }
     mount_shared(volume, place)?;
     Ok(fs::metadata(place)?.dev())
+}
+
+/// Makes a directory and those above it that are not there: they belong to whom the one belongs to that they are in, so
+/// that whose home directory it is may write beside the place.
+fn make_place(place: &Path) -> io::Result<()> {
+    let missing: Vec<_> = place.ancestors().take_while(|above| !above.is_dir()).collect();
+    fs::create_dir_all(place)?;
+    for made in missing.into_iter().rev() {
+        if let Some(owner) = made.parent().and_then(|above| fs::metadata(above).ok()) {
+            // Where the root is a directory that keeps no owners, they are its own.
+            let _ = chown(made, Some(owner.uid()), Some(owner.gid()));
+        }
+    }
+    Ok(())
 }
 
 /// The standard library's error for one of the kernel's.

@@ -10,7 +10,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use clap_complete::ArgValueCandidates;
 use spec::{
-    Board, Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net,
+    Board, Boot, Cache, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net,
     Network, Ports, Process, Restart, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
 };
 
@@ -101,7 +101,7 @@ pub struct Run {
     /// its disks and network card are Xen's (/dev/xvda, xen-netfront). Its root is busybox unless --root, --image,
     /// --root-disk or --initrd names another, and --root and --image are copied into its memory
     #[arg(long, conflicts_with_all =
-        ["here", "volume", "vsock", "entropy", "debug_exit", "debug_console"])]
+        ["here", "volume", "cache", "vsock", "entropy", "debug_exit", "debug_console"])]
     pub xen: bool,
 
     /// Share of the host's processors that a domain of --xen gets in proportion to the weights of others, while they
@@ -192,6 +192,14 @@ pub struct Run {
     /// attributes. Separate several with commas
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<Mount>,
+
+    /// Keep what the guest writes at PATH in the cache NAME, a directory of yours that later machines find again if they
+    /// name it, and that machines may share; may be repeated. PATH is absolute, or ~/ and a path in the home directory
+    /// of COMMAND's user. Without PATH: where the tool NAME looks, for cargo, ccache, go, npm and pip. ":ro": read-only,
+    /// as it is with --sandbox unless ":rw" is added. biv cache lists and removes caches
+    #[arg(long, value_name = "NAME[:PATH][:ro|rw]",
+        add = ArgValueCandidates::new(candidates::caches_to_use))]
+    pub cache: Vec<Cache>,
 
     /// Use a small root file system in memory that contains only busybox
     #[arg(long, conflicts_with_all = ["root", "initrd"])]
@@ -438,6 +446,7 @@ impl Run {
             root,
             devices,
             mounts: self.volume,
+            caches: self.cache,
             networks,
             hostname: self.hostname,
             process: Process {
@@ -554,7 +563,7 @@ mod tests {
     #[test]
     fn every_option_of_a_machine_is_in_its_description() {
         let options = "--kernel=k --append=a=b --refresh --mem=2G --cpus=3 --root=/r --root-rw \
-            --root-suid --disk=d,ro --volume=/a:/b:ro --entropy --net=user,host \
+            --root-suid --disk=d,ro --volume=/a:/b:ro --cache=k:/c --entropy --net=user,host \
             --publish=1:2 --vsock=v,cid=9 --timeout=2.5 --console=c --debug-console=e \
             --no-reboot --debug-exit --detach --name=n --hostname=h --label=x=y --rm \
             --interactive --tty --cold --user=u --workdir=/w --env=E=1 \
@@ -565,7 +574,7 @@ mod tests {
         let described = spec(&options).unwrap();
         // What has a default has another value, and is written.
         let text = described.to_json();
-        let words = "kernel append refresh memory processors writable suid disk mounts entropy \
+        let words = "kernel append refresh memory processors writable suid disk mounts caches entropy \
             reaches_host publish sockets timeout console debug-console no_reboot \
             debug-exit detached name hostname labels user directory env remove \
             interactive terminal cold direct statistics \

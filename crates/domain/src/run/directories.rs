@@ -9,12 +9,14 @@ use std::process::Stdio;
 
 use files::Share;
 use protocol::mounts::{Kind, Mount};
+use provision::caches::Held;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{getgid, getgroups, getuid};
 use session::homes::{self, Wide};
 use spec::Spec;
 use vmm::{SharedDirectories, SharedDirectory};
 
+use super::caches;
 use super::error::Error;
 use super::image_disk::{self, ImageDisk};
 use crate::helper::helper;
@@ -61,6 +63,22 @@ pub enum Root<'a> {
     Host,
 }
 
+impl Root<'_> {
+    /// Whether the guest looks like the host.
+    fn is_the_hosts(self) -> bool {
+        match self {
+            Self::Elsewhere | Self::Image(_) | Self::Layers => false,
+            Self::Here(directory) => is_hosts_root(&directory.path),
+            Self::Host => true,
+        }
+    }
+}
+
+/// Whether a directory is the host's root.
+fn is_hosts_root(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|path| path == Path::new("/"))
+}
+
 /// Whether credentials are shown, which lie below a directory that is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Secrets {
@@ -79,6 +97,10 @@ pub struct Directories {
     pub is_the_host: bool,
     /// Where the command starts.
     pub working_directory: Option<PathBuf>,
+    /// Those that are not there by default: volumes and caches, as a description has volumes.
+    pub volumes: Vec<spec::Mount>,
+    /// The caches among them, which nobody removes while these are held.
+    pub held: Vec<Held>,
     /// The root, if that is not one of them.
     pub image_disk: Option<ImageDisk>,
     /// One of them has the kernel's modules.
@@ -91,6 +113,7 @@ impl Directories {
     /// What the options name.
     pub fn open(spec: &Spec, root: Root<'_>) -> Result<Self, Error> {
         let mut directories = Self::default();
+        let named = caches::volumes(spec, root.is_the_hosts())?;
         match root {
             Root::Elsewhere | Root::Layers => {}
             Root::Here(spec::Directory { path, writable, suid, other: _ }) => {
@@ -109,11 +132,11 @@ impl Directories {
             }
             Root::Host => {
                 let here = matches!(&spec.root, spec::Root::Host(host) if host.here);
-                directories.add_host(here, &spec.mounts)?;
+                directories.add_host(here, &named)?;
             }
         }
         if directories.is_the_host {
-            directories.working_directory = here(&spec.mounts);
+            directories.working_directory = here(&named);
             if directories.working_directory.is_none() {
                 say_not_shared();
             }
@@ -123,24 +146,36 @@ impl Directories {
             }
         }
         // A place in another volume comes after that, which would cover it.
-        let mut volumes: Vec<_> = spec.mounts.iter().collect();
+        let mut volumes: Vec<_> = named.iter().collect();
         volumes.sort_by_key(|volume| volume.guest.components().count());
-        for volume in volumes {
-            let validity = match volume.read_only {
-                _ if volume.exclusive => EXCLUSIVE_VALIDITY,
-                true => ROOT_VALIDITY,
-                false => SHARED_VALIDITY,
-            };
-            let writes = !volume.read_only;
-            let mut share = directories.share(&volume.host, writes, validity, Secrets::Shown)?;
-            share.allows_privileges = volume.suid;
-            share.allows_unknown_kinds = volume.anyfs;
-            share.is_exclusive = volume.exclusive;
-            share.is_written_back = volume.writeback;
-            share.without_attributes = volume.noxattr;
-            directories.add(Kind::Directory, &volume.guest, share)?;
-        }
+        let user = caches::user(spec);
+        volumes.into_iter().try_for_each(|volume| directories.add_volume(volume, user))?;
+        directories.volumes = named;
         Ok(directories)
+    }
+
+    /// Adds what a description names; a cache belongs to the command's user, if that is known.
+    fn add_volume(&mut self, volume: &spec::Mount, user: Option<(u32, u32)>) -> Result<(), Error> {
+        let validity = match volume.read_only {
+            _ if volume.exclusive => EXCLUSIVE_VALIDITY,
+            true => ROOT_VALIDITY,
+            false => SHARED_VALIDITY,
+        };
+        // It is made if it is a cache.
+        let held = caches::hold(volume)?;
+        let is_cache = held.is_some();
+        self.held.extend(held);
+        let writes = !volume.read_only;
+        let mut share = self.share(&volume.host, writes, validity, Secrets::Shown)?;
+        if let Some(user) = user.filter(|_| is_cache && !self.is_the_host) {
+            share.guest_owner = user;
+        }
+        share.allows_privileges = volume.suid;
+        share.allows_unknown_kinds = volume.anyfs;
+        share.is_exclusive = volume.exclusive;
+        share.is_written_back = volume.writeback;
+        share.without_attributes = volume.noxattr;
+        self.add(Kind::Directory, &volume.guest, share)
     }
 
     /// The root is a disk of that name.
@@ -187,7 +222,7 @@ impl Directories {
     }
 
     fn add_root(&mut self, root: &Path, is_writable: bool, secrets: Secrets) -> Result<(), Error> {
-        self.is_the_host = root.canonicalize().is_ok_and(|path| path == Path::new("/"));
+        self.is_the_host = is_hosts_root(root);
         let (kind, validity) = match is_writable {
             true => (Kind::Root, SHARED_VALIDITY),
             false => (Kind::OverlaidRoot, ROOT_VALIDITY),

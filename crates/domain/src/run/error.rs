@@ -73,6 +73,15 @@ pub enum Error {
          after --"
     )]
     Plain(&'static str),
+    /// A cache.
+    #[error(transparent)]
+    Cache(#[from] provision::caches::Error),
+    /// A cache below a home directory.
+    #[error(
+        "the cache {0} has no place: it is not known where the command's user is at home in the \
+         guest; name an absolute path, {0}:PATH, or give --env HOME=PATH"
+    )]
+    NoHome(String),
     /// Modules that the user named.
     #[error(transparent)]
     Modules(#[from] provision::modules::GivenError),

@@ -203,6 +203,9 @@ impl Guest {
             (UserSpace::Plain, _) if !spec.mounts.is_empty() => {
                 return Err(Error::Plain("--volume"));
             }
+            (UserSpace::Plain, _) if !spec.caches.is_empty() => {
+                return Err(Error::Plain("--cache"));
+            }
             (UserSpace::Plain, _) if spec.boot.modules.is_some() => {
                 return Err(Error::Plain("--modules"));
             }
@@ -549,6 +552,7 @@ pub fn can_be_restored(spec: &Spec) -> bool {
 fn recorded(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
     let Likeness { has_shared_root, sees_directory } = guest.likeness();
     let mut host_resources = HostResources::of(spec);
+    host_resources.mounts = guest.directories.volumes.clone();
     // What is in its memory, it has.
     if !has_shared_root && !matches!(spec.root, spec::Root::Host(_) | spec::Root::Disk(_)) {
         host_resources.root = spec::Root::default();

@@ -13,6 +13,7 @@
 //! - [`machine`]: its thread; [`statistics`], [`tail`]: reports at its end.
 
 mod backends;
+mod caches;
 mod checked;
 mod devices;
 pub mod directories;

@@ -83,6 +83,8 @@ fn run_guest(
     let keeps_writes =
         guest.directories.are_written_back() || spec.disks().any(spec::Disk::keeps_writes);
     let has_modules = guest.directories.modules.is_some();
+    // Nobody removes a cache before the machine's end.
+    let _held = std::mem::take(&mut guest.directories.held);
     let start = std::mem::take(&mut guest.start);
     let mut configuration = guest.configuration(spec)?;
     let (warm, conversation) = match start {

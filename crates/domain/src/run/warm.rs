@@ -62,6 +62,7 @@ pub fn kind(spec: &Spec) -> Option<Spec> {
     // What its init is told, and what the process outside does.
     kind.boot.refresh = false;
     (kind.root, kind.mounts, kind.directory) = (Root::default(), Vec::new(), None);
+    kind.caches = Vec::new();
     (kind.process, kind.hostname, kind.sandbox) = (Process::default(), None, false);
     // What is known to others has a console.
     kind.life = Life { detached: Domain::is_wanted(&spec.life), ..Life::default() };
