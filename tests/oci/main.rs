@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use whole_machine::text;
+use whole_machine::waiting::wait_for;
 
 use self::made::{Layer, base, middle, says, top};
 use self::place::{IMAGE, Place};
@@ -176,6 +177,34 @@ fn the_verbs_about_images_do_what_they_say() {
     assert!(nowhere.contains("biv image pull example.com/thing:1"), "{nowhere}");
     let refused = place.output(&["run", "--image", "No Name"]);
     assert_eq!(refused.status.code(), Some(125), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn a_command_is_stopped_by_the_signal_that_its_image_names() {
+    let place = Place::new();
+    let archive = place.path.join("stopped.tar");
+    let script =
+        b"#!/bin/sh\nfor name in QUIT TERM INT; do trap \"echo got $name; exit\" $name; done\n\
+                   echo ready\nwhile :; do sleep 1 & wait; done\n";
+    let layers = [
+        base(&place.root().join("bin/busybox")),
+        Layer::new().file("entry", 0o755, script).finish(),
+    ];
+    let check = |name: &str, says: Value, options: &[&str], expected: &str| {
+        made::write(&archive, &[name], &layers, &says);
+        place.says(&["image", "load", "-i", archive.to_str().expect("text")]);
+        place.says(&[&["run", "-d", "--name", name, "--image", name], options].concat());
+        wait_for("the command listens", || place.says(&["logs", name]).contains("ready"));
+        place.says(&["stop", "--time", "60", name]);
+        assert_eq!(place.says(&["logs", name]), format!("ready\ngot {expected}\n"), "{name}");
+        place.says(&["rm", name]);
+    };
+    let image = |signal: &str| json!({ "Entrypoint": ["/entry"], "StopSignal": signal });
+    check("named", image("SIGQUIT"), &[], "QUIT");
+    check("number", image("2"), &[], "INT");
+    check("said", image("SIGQUIT"), &["--stop-signal", "int"], "INT");
+    check("nobodys", image("SIGRTMIN+3"), &[], "TERM");
+    check("none", json!({ "Entrypoint": ["/entry"] }), &[], "TERM");
 }
 
 #[test]

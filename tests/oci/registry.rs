@@ -124,6 +124,12 @@ fn an_image_goes_to_a_registry_and_comes_from_it() {
         let seen: Value = serde_json::from_str(&seen).expect("JSON");
         assert_eq!(seen["Digest"], before.as_str());
     }
+    // Linux connects to this host by that address, which is none of the loopback interface's.
+    let port = registry.address.rsplit(':').next().expect("it has a port");
+    let far = format!("0.0.0.0:{port}/some/thing:1");
+    let complaint = place.complains(&["run", "--image", &far]);
+    assert!(complaint.contains("0.0.0.0"), "{complaint}");
+    assert_eq!(place.says(&["run", "--insecure", "--image", &far]), SAYS);
     // Nobody answers any more.
     drop(registry);
     assert_eq!(place.says(&["run", "--image", &name]), SAYS);

@@ -188,6 +188,16 @@ fn one_file_for_both_outputs_keeps_their_order() {
     let _ = std::fs::remove_file(&path);
     let wanted: String = (1..10).map(|n| format!("out{n}\nerr{n}\n")).collect();
     assert_eq!(found, wanted);
+    // One pipe is one file.
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = guest(script);
+    command.stdout(writer.try_clone().expect("a descriptor")).stderr(writer).stdin(Stdio::null());
+    assert!(command.status().expect("biv can be started").success());
+    // What it keeps of the pipe would keep the reader waiting.
+    drop(command);
+    let mut found = String::new();
+    reader.read_to_string(&mut found).expect("text");
+    assert_eq!(found, wanted);
     // Two files stay two.
     let output = guest(script).stdin(Stdio::null()).output().expect("biv can be started");
     assert!(text(&output.stdout).starts_with("out1\nout2\n"), "{output:?}");

@@ -87,6 +87,7 @@ fn run(mut arguments: Run) -> ExitCode {
     domain::settle();
     let (prints, is_a_file) = (arguments.print_spec, arguments.spec.is_some());
     let pull = if is_a_file { Pull::Never } else { arguments.pull };
+    let insecure = arguments.insecure;
     match arguments.image.as_deref().map(image::source).transpose() {
         Ok(image) => arguments.image = image,
         Err(reason) => return fail(&reason),
@@ -96,7 +97,7 @@ fn run(mut arguments: Run) -> ExitCode {
             let text = spec.to_json() + "\n";
             ended(unless_closed(print::text(&text)).map(|()| status::SUCCESS))
         }
-        Ok(spec) => match image::provide(&spec, pull) {
+        Ok(spec) => match image::provide(&spec, pull, insecure) {
             Ok(()) => ended(domain::launch(spec)),
             Err(reason) => fail(&reason),
         },

@@ -287,7 +287,12 @@ impl v1::Domain for Server {
         match &mut self.hub {
             None => machine.press_power_button(),
             Some(hub) if !hub.is_up() => return Err((503, "the guest is not up yet".to_owned())),
-            Some(hub) => hub.terminate(),
+            Some(hub) => match self.record.spec.process.stop_signal {
+                Some(signal) if hub.has_started() && !hub.has_process_one() => {
+                    hub.signal_first(signal);
+                }
+                _ => hub.terminate(),
+            },
         }
         Ok(())
     }

@@ -56,6 +56,8 @@ pub struct Defaults {
     pub user: Option<String>,
     /// Where it starts.
     pub directory: Option<String>,
+    /// The signal by which it is asked to end, by name or number, which need not make sense.
+    pub stop_signal: Option<String>,
     /// Ports that it listens at, and whether they are UDP's.
     pub ports: Vec<(u16, bool)>,
 }
@@ -216,6 +218,7 @@ impl Image {
             environment: list(config.env()).into_iter().filter(is_variable).collect(),
             user: said(config.user()),
             directory: said(config.working_dir()),
+            stop_signal: said(config.stop_signal()),
             ports: ports.collect(),
         }
     }

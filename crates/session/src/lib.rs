@@ -45,7 +45,7 @@ mod verdict;
 
 pub use line::Line;
 pub use output::Output;
-pub use signals::Signals;
+pub use signals::{Signals, number_of as signal_number};
 pub use verdict::Verdict;
 
 /// How much is read from standard input at once.

@@ -228,7 +228,7 @@ impl Spec {
                 );
             }
         }
-        if let Some(complaint) = self.boot.complaint(self) {
+        if let Some(complaint) = self.boot.complaint(self).or(self.process.complaint()) {
             return contradiction(complaint);
         }
         self.hostname.as_deref().map_or(Ok(()), hostname::check).map_err(Error::Contradiction)?;
@@ -279,7 +279,8 @@ impl Spec {
         let is_disk = |device: &Device| matches!(device, Device::Disk(_));
         if !self.mounts.is_empty() || !self.caches.is_empty() {
             return Some(
-                "a machine of Xen's interface mounts no directories (machine.board, mounts, caches)",
+                "a machine of Xen's interface mounts no directories (machine.board, mounts, \
+                 caches)",
             );
         }
         if self.watch.gdb.is_some() {
@@ -477,6 +478,7 @@ mod tests {
             (r#""life": {"timeout": -1}"#, "negative"),
             (r#""life": {"timeout": 0}"#, "timeout"),
             (r#""process": {"args": ["a\u0000"]}"#, "NUL"),
+            (r#""process": {"stop_signal": 65}"#, "no signal"),
             (r#""sandbox": true, "engine": {"no_seccomp": true}"#, "sandbox"),
             (
                 r#""sandbox": true, "root": {"directory": {"path": "a", "writable": true}}"#,

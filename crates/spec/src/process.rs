@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Other, is_default, text};
 
+/// The numbers of Linux's signals (signal(7)).
+const SIGNALS: std::ops::RangeInclusive<u8> = 1..=64;
+
 /// A command, in the guest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -41,7 +44,19 @@ pub struct Process {
     /// Its standard input stays open, without a client that types, if the machine is detached.
     #[serde(skip_serializing_if = "is_default")]
     pub interactive: bool,
+    /// The number of the signal by which the command is asked to end, 1 to 64 [default: what its image says; SIGTERM to
+    /// all commands of the machine].
+    #[serde(skip_serializing_if = "is_default")]
+    pub stop_signal: Option<u8>,
     /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
+}
+
+impl Process {
+    /// What is wrong with it, if anything.
+    pub(crate) fn complaint(&self) -> Option<&'static str> {
+        let is_wrong = self.stop_signal.is_some_and(|number| !SIGNALS.contains(&number));
+        is_wrong.then_some("there is no signal of that number (process.stop_signal)")
+    }
 }

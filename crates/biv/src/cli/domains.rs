@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use clap::{Args, ValueHint};
 use clap_complete::ArgValueCandidates;
+use session::signal_number;
 use spec::Name;
 
 use super::{Environment, Format};
@@ -419,14 +420,8 @@ fn parse_time(text: &str) -> Result<SystemTime, String> {
 }
 
 /// A signal by name, with or without SIG, or by number.
-fn parse_signal(text: &str) -> Result<u8, String> {
-    if let Ok(number @ 1..=64) = text.parse() {
-        return Ok(number);
-    }
-    let name = text.to_ascii_uppercase();
-    let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
-    let signal: Result<nix::sys::signal::Signal, _> = name.parse();
-    signal.map(|signal| signal as u8).map_err(|_| "there is no such signal".to_owned())
+pub(super) fn parse_signal(text: &str) -> Result<u8, String> {
+    signal_number(text).ok_or_else(|| "there is no such signal".to_owned())
 }
 
 #[cfg(test)]

@@ -157,6 +157,11 @@ pub struct Run {
         add = ArgValueCandidates::new(candidates::images))]
     pub image: Option<String>,
 
+    /// Talk plain HTTP to a registry of --image that has nothing else, and accept any certificate, as biv image pull
+    /// --insecure
+    #[arg(long, requires = "image")]
+    pub insecure: bool,
+
     /// When to pull the container image of --image
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, requires = "image")]
     pub pull: Pull,
@@ -193,10 +198,10 @@ pub struct Run {
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<Mount>,
 
-    /// Keep what the guest writes at PATH in the cache NAME, a directory of yours that later machines find again if they
-    /// name it, and that machines may share; may be repeated. PATH is absolute, or ~/ and a path in the home directory
-    /// of COMMAND's user. Without PATH: where the tool NAME looks, for cargo, ccache, go, npm and pip. ":ro": read-only,
-    /// as it is with --sandbox unless ":rw" is added. biv cache lists and removes caches
+    /// Keep what the guest writes at PATH in the cache NAME, a directory of yours that later machines find again if
+    /// they name it, and that machines may share; may be repeated. PATH is absolute, or ~/ and a path in the home
+    /// directory of COMMAND's user. Without PATH: where the tool NAME looks, for cargo, ccache, go, npm and pip.
+    /// ":ro": read-only, as it is with --sandbox unless ":rw" is added. biv cache lists and removes caches
     #[arg(long, value_name = "NAME[:PATH][:ro|rw]",
         add = ArgValueCandidates::new(candidates::caches_to_use))]
     pub cache: Vec<Cache>,
@@ -352,6 +357,12 @@ pub struct Run {
     #[arg(short, long, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
 
+    /// Signal by which biv stop asks COMMAND to end, by name or number [default: what the container image says; TERM to
+    /// all commands of the machine]
+    #[arg(long, value_name = "SIGNAL", value_parser = super::domains::parse_signal,
+        conflicts_with = "init")]
+    pub stop_signal: Option<u8>,
+
     /// Its environment
     #[command(flatten)]
     pub environment: Environment,
@@ -424,11 +435,10 @@ impl Run {
         (watch.verbose, watch.statistics) = (self.verbose, self.stats);
         (watch.console, watch.gdb) = (self.console, self.gdb.into_gdb());
         let (writable, suid) = (self.root_rw, self.root_suid);
-        let named =
-            self.root.map(|path| Directory { path, writable, suid, ..Directory::default() });
+        let of_path = |path| Directory { path, writable, suid, ..Directory::default() };
         let root = match self.busybox {
             true => Root::Busybox,
-            false => root(named, self.image, self.root_disk, self.here),
+            false => root(self.root.map(of_path), self.image, self.root_disk, self.here),
         };
         Ok(Spec {
             machine,
@@ -456,6 +466,7 @@ impl Run {
                 interactive: self.interactive && self.detach,
                 user: self.user.or(self.root_user.then(|| "root".to_owned())),
                 directory: self.workdir,
+                stop_signal: self.stop_signal,
                 env: self.environment.variables()?,
                 ..Process::default()
             },
@@ -566,7 +577,7 @@ mod tests {
             --root-suid --disk=d,ro --volume=/a:/b:ro --cache=k:/c --entropy --net=user,host \
             --publish=1:2 --vsock=v,cid=9 --timeout=2.5 --console=c --debug-console=e \
             --no-reboot --debug-exit --detach --name=n --hostname=h --label=x=y --rm \
-            --interactive --tty --cold --user=u --workdir=/w --env=E=1 \
+            --interactive --tty --stop-signal=3 --cold --user=u --workdir=/w --env=E=1 \
             --user-exec=direct --stats --no-seccomp --without=links,spans --perf-map \
             --symbols=s --history=7 --trace-blocks=t,from=1,count=2 --interpret-blocks=1-2 \
             --list-blocks=l,show=3 --plant-fault=4 --gdb=tcp:5 --freeze -vv -- ls -l";
@@ -574,10 +585,10 @@ mod tests {
         let described = spec(&options).unwrap();
         // What has a default has another value, and is written.
         let text = described.to_json();
-        let words = "kernel append refresh memory processors writable suid disk mounts caches entropy \
-            reaches_host publish sockets timeout console debug-console no_reboot \
+        let words = "kernel append refresh memory processors writable suid disk mounts caches \
+            entropy reaches_host publish sockets timeout console debug-console no_reboot \
             debug-exit detached name hostname labels user directory env remove \
-            interactive terminal cold direct statistics \
+            interactive terminal stop_signal cold direct statistics \
             no_seccomp spans perf_map symbols history trace_blocks interpret_blocks \
             list_blocks plant_fault gdb freeze verbose args";
         for word in words.split(' ') {

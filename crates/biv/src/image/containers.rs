@@ -59,12 +59,13 @@ pub fn act(action: &ContainerImageAction) -> Result<(), String> {
     }
 }
 
-/// Has the container image of a machine at hand, as `pull` says. What `biv image build` has made comes first.
+/// Has the container image of a machine at hand, as `pull` says, from a registry that may be `insecure`. What
+/// `biv image build` has made comes first.
 ///
 /// # Errors
 ///
 /// A message of one line: it cannot be had.
-pub fn provide(spec: &Spec, pull: Pull) -> Result<(), String> {
+pub fn provide(spec: &Spec, pull: Pull, insecure: bool) -> Result<(), String> {
     let Root::Image(name) = &spec.root else { return Ok(()) };
     let failed = |error: Error| format!("cannot use the image {name}: {error}");
     let is_built = || images::find(name).map(|found| found.is_some());
@@ -80,7 +81,7 @@ pub fn provide(spec: &Spec, pull: Pull) -> Result<(), String> {
         Pull::Missing | Pull::Always => {}
     }
     let Ok(whole) = Name::parse(name) else { return Ok(()) };
-    let pulled = fetch(&store, &whole, false).map(drop);
+    let pulled = fetch(&store, &whole, insecure).map(drop);
     pulled.map_err(|error| match is_here || !images::is_name(name) {
         true => failed(error),
         false => format!(

@@ -107,6 +107,9 @@ fn apply(spec: &mut Spec, defaults: Defaults) {
     process.env.extend(own);
     process.user = process.user.take().or(defaults.user);
     process.directory = process.directory.take().or(defaults.directory.map(PathBuf::from));
+    // Those without a name mean something to a process 1 only, which the command is not.
+    let signal = defaults.stop_signal.and_then(|text| session::signal_number(&text));
+    process.stop_signal = process.stop_signal.or(signal);
 }
 
 /// Publishes the ports that the image exposes, if that is wanted, and they are not published already.
@@ -139,6 +142,7 @@ mod tests {
             environment: vec!["PATH=/bin".into(), "A=1".into()],
             user: Some("web:www".into()),
             directory: Some("/srv".into()),
+            stop_signal: Some("SIGQUIT".into()),
             ..Defaults::default()
         }
     }
@@ -162,6 +166,7 @@ mod tests {
         assert_eq!(spec.process.env[..2], ["PATH=/bin", "A=1"]);
         assert_eq!(spec.process.user.as_deref(), Some("web:www"));
         assert_eq!(spec.process.directory, Some("/srv".into()));
+        assert_eq!(spec.process.stop_signal, Some(3));
     }
 
     #[test]
@@ -184,10 +189,12 @@ mod tests {
             spec.process.env = vec!["A=2".into()];
             spec.process.user = Some("root".into());
             spec.process.directory = Some("/".into());
+            spec.process.stop_signal = Some(9);
         });
         assert_eq!(spec.process.env.last(), Some(&OsString::from("A=2")));
         assert_eq!(spec.process.user.as_deref(), Some("root"));
         assert_eq!(spec.process.directory, Some("/".into()));
+        assert_eq!(spec.process.stop_signal, Some(9));
     }
 
     #[test]
