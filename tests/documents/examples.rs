@@ -167,6 +167,15 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/guide.md",
+        begins: "biv run --kernel arch/x86/boot/bzImage -- ./test.sh",
+        lines: &[
+            ("arch/x86", LeftOut("tests/modules has a kernel and its modules")),
+            ("--kernel-dir", LeftOut("it is for who builds kernels")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "make modules_install",
         lines: &[
             ("make", LeftOut("it is for who builds kernels")),

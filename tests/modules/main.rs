@@ -154,10 +154,44 @@ fn own_modules_are_for_own_kernels() {
         let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
         let words = ["--kernel".to_owned(), path(&kernel), "--modules".into(), path(directory)];
         let script = format!("set -- modprobe '{BY_NAME}'; {LOAD}; ls /lib/modules; uname -r");
-        let said = says(&words, &script);
+        let said = says(&busybox(&words), &script);
         let lines: Vec<_> = said.lines().collect();
         assert!(lines.len() == 2 && lines[0] == lines[1], "{directory:?}: {said}");
     }
+}
+
+/// A kernel of the user's own shows what is the user's, if it can mount that.
+#[test]
+fn an_own_kernel_has_the_users_files() {
+    let place = Place::new();
+    says(&[], "true");
+    let cache = provision::cache_directory().expect("there is a cache");
+    let modules = modules_of("kernel").expect("the default kernel has modules");
+    let kernel = place.0.join("vmlinuz");
+    fs::copy(cache.join("kernel/vmlinuz"), &kernel).expect("there is room for tests");
+    fs::write(place.0.join("mine"), "my file\n").expect("there is room for tests");
+    let run = |options: &[&str], script: &str| {
+        let mut command = biv(&["run", "--net", "none", "--mem", "512M", "--kernel"]);
+        command.arg(&kernel).args(options).args(["--", "sh", "-c", script]);
+        command.current_dir(&place.0).output().expect("biv can be started")
+    };
+    let modules = modules.to_str().expect("UTF-8");
+    let script = "cat mine /proc/sys/kernel/panic_on_oops && echo written >new \
+        && touch /etc/unwritten && pwd";
+    let output = run(&["--modules", modules], script);
+    let here = place.0.canonicalize().expect("it is there");
+    assert_eq!(text(&output.stdout), format!("my file\n1\n{}\n", here.display()), "{output:?}");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(fs::read_to_string(place.0.join("new")).expect("it is written"), "written\n");
+    assert!(!Path::new("/etc/unwritten").exists());
+    // Debian has overlayfs as a module.
+    let output = run(&[], "pwd; ls /bin/busybox");
+    assert_eq!(text(&output.stdout), "/\n/bin/busybox\n", "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("busybox instead") && said.contains("CONFIG_OVERLAY_FS"), "{said}");
+    // Who asks for it is told nothing.
+    let output = run(&["--busybox"], "pwd");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]

@@ -249,6 +249,21 @@ fn a_machine_keeps_its_image_whatever_the_name_means() {
     assert!(complaint.contains("no image"), "{complaint}");
 }
 
+/// A kernel of the user's own mounts layers with its modules.
+#[test]
+fn an_own_kernel_runs_an_image() {
+    let place = loaded();
+    place.says(&["run", "--image", THING]);
+    let cache = provision::cache_directory().expect("there is a cache").join("kernel");
+    let path = |name: &str| cache.join(name).display().to_string();
+    let (kernel, modules) = (path("vmlinuz"), path("modules"));
+    let words = ["run", "--image", THING, "--kernel", &kernel];
+    let said = place.says(&[&words[..], &["--modules", &modules]].concat());
+    assert_eq!(said, "/entry default 1000:1001:1001 77 /srv hello /srv\n");
+    let complaint = place.complains(&words);
+    assert!(complaint.contains("CONFIG_OVERLAY_FS"), "{complaint}");
+}
+
 #[test]
 fn where_layers_cannot_be_mounted_it_is_said() {
     let place = loaded();

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use boot::{KernelCache, Unpacked};
+
 use crate::devices::Devices;
 use crate::snapshot::Snapshot;
 
@@ -124,7 +126,21 @@ pub struct Unpacker(pub Option<Arc<UnpackPayload>>);
 pub type UnpackPayload = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync;
 
 impl Unpacker {
-    pub(crate) fn unpack(&self, payload: &[u8]) -> Result<Vec<u8>, boot::Error> {
+    /// What is to be loaded of a kernel's file: what a bzImage holds, from the cache if it is there, or the file
+    /// itself.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be unpacked, or the cache cannot be read or written.
+    pub fn unpack_kernel<'a>(
+        &self,
+        kernel: &'a [u8],
+        cache: Option<&dyn KernelCache>,
+    ) -> Result<Unpacked<'a>, boot::Error> {
+        boot::unpack(kernel, cache, &|payload| self.unpack(payload))
+    }
+
+    fn unpack(&self, payload: &[u8]) -> Result<Vec<u8>, boot::Error> {
         match &self.0 {
             Some(unpack) => unpack(payload).map_err(boot::Error::Unpack),
             None => boot::unpack_payload(payload),

@@ -41,7 +41,7 @@ mod time_of_day;
 mod waker;
 mod xen_vcpu;
 
-pub use ::boot::KernelCache;
+pub use ::boot::{Error as BootError, KernelCache, protocol as kernel_protocol};
 pub use ::boot::{ModuleFile, is_multiboot, split_modules, unpack_payload, unpacked_bytes};
 pub use ::cpu::state::{SegmentRegister, rflags};
 pub use ::cpu::{Registers, Statistics, Technique, Techniques, UserExecution, Vcpu};

@@ -348,10 +348,12 @@ impl<B: Board> Machine<B> {
     /// can neither read the cache nor start who unpacks.
     fn unpack(&self) -> Result<(Unpacked<'_>, Option<Vec<u8>>), boot::Error> {
         let configuration = &self.configuration;
-        let unpack = |payload: &[u8]| configuration.unpacker.unpack(payload);
         let unpacked = match &self.unpacked {
             Some(bytes) => Unpacked::Borrowed(bytes),
-            None => boot::unpack(&configuration.kernel, configuration.cache.as_deref(), &unpack)?,
+            None => {
+                let cache = configuration.cache.as_deref();
+                configuration.unpacker.unpack_kernel(&configuration.kernel, cache)?
+            }
         };
         let kept = match &unpacked {
             Unpacked::Borrowed(_) => None,

@@ -52,10 +52,16 @@ pub struct Run {
     pub print_spec: bool,
 
     /// Boot this kernel: a bzImage, an ELF file with a PVH note or a Multiboot header, or the version of
-    /// one that `biv kernel` has fetched, such as 6.12
+    /// one that `biv kernel` has fetched, such as 6.12. A bzImage that can mount the host's files (virtio-fs, overlayfs
+    /// and virtio's PCI bus, built in or as modules) has the same user space as the default one, another has busybox
     #[arg(long, value_name = "FILE|VERSION", value_hint = ValueHint::FilePath,
         add = ArgValueCandidates::new(candidates::kernels))]
     pub kernel: Option<PathBuf>,
+
+    /// Boot the kernel that was built in DIR, a tree of Linux's source: DIR/arch/x86/boot/bzImage, with the modules in
+    /// DIR/lib/modules if there are some (`make modules_install INSTALL_MOD_PATH=DIR`), or those of --modules
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "kernel")]
+    pub kernel_dir: Option<PathBuf>,
 
     /// Load this initial RAM disk (for Multiboot kernels: modules, as "FILE ARG...,FILE ARG...")
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "root")]
@@ -63,7 +69,7 @@ pub struct Run {
 
     /// Let the guest load the kernel modules in DIR: lib/modules/RELEASE as `make modules_install` makes it, or the
     /// directory above. They are in the guest's /lib/modules, read-only [default: those of the kernel's package, for
-    /// a kernel of Debian's]
+    /// a kernel of Debian's; for a file those of the same release in the host's /lib/modules, if there are some]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "xen")]
     pub modules: Option<PathBuf>,
 
@@ -440,12 +446,13 @@ impl Run {
             true => Root::Busybox,
             false => root(self.root.map(of_path), self.image, self.root_disk, self.here),
         };
+        let (built, its_modules) = self.kernel_dir.map(built_in).unzip();
         Ok(Spec {
             machine,
             boot: Boot {
-                kernel: self.kernel,
+                kernel: self.kernel.or(built),
                 initrd: self.initrd,
-                modules: self.modules,
+                modules: self.modules.or(its_modules.flatten()),
                 append: self.append,
                 init: self.init,
                 cold: self.cold,
@@ -540,6 +547,12 @@ impl From<UserExec> for UserExecution {
     }
 }
 
+/// The kernel in a tree of Linux's source that has been built, and its modules if they are installed there.
+fn built_in(directory: PathBuf) -> (PathBuf, Option<PathBuf>) {
+    let modules = directory.join("lib/modules");
+    (directory.join("arch/x86/boot/bzImage"), modules.is_dir().then_some(modules))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -569,6 +582,20 @@ mod tests {
         check(&["--net", "none", "-p", "80:80"], false);
         check(&["--net", "tap:a", "-p", "80:80"], false);
         check(&["-p", "80:80", "-p", "80:81"], false);
+    }
+
+    #[test]
+    fn a_built_kernel_is_found_in_its_tree() {
+        let tree = std::env::temp_dir().join(format!("biv-tree-{}", std::process::id()));
+        let described = || spec(&["--kernel-dir", tree.to_str().unwrap()]).unwrap().boot;
+        let kernel = Some(tree.join("arch/x86/boot/bzImage"));
+        assert_eq!((described().kernel, described().modules), (kernel, None));
+        let modules = tree.join("lib/modules");
+        std::fs::create_dir_all(&modules).unwrap();
+        assert_eq!(described().modules, Some(modules));
+        let named = ["--kernel-dir", tree.to_str().unwrap(), "--modules", "/m"];
+        assert_eq!(spec(&named).unwrap().boot.modules, Some("/m".into()));
+        std::fs::remove_dir_all(tree).unwrap();
     }
 
     #[test]

@@ -87,10 +87,10 @@ pub enum Error {
     Modules(#[from] provision::modules::GivenError),
     /// A directory that a guest gets a copy of.
     #[error(
-        "--root-rw needs a Debian kernel: with another kernel, the guest works on a copy of the \
-         directory in its memory; leave --root-rw out, or use --root-disk"
+        "--root-rw: the guest works on a copy of the directory in its memory, because its kernel \
+         has no {0}; leave --root-rw out, or use --root-disk"
     )]
-    PackedRoot,
+    PackedRoot(String),
     /// The same, where it is no version.
     #[error("no file {0}; name a file, or a version that `biv kernel ls` lists, such as 6.12")]
     NoKernelFile(String),
@@ -99,12 +99,12 @@ pub enum Error {
         "no image {0}; pull it with `biv image pull {0}`, or build it with `biv image build {0}`"
     )]
     NoImage(String),
-    /// An image with layers, for a kernel that cannot mount them.
+    /// An image with layers, for a kernel that cannot mount them for lack of these drivers.
     #[error(
-        "the layers of the image {0} can be mounted by Debian's kernels only (biv kernel, without \
-         --xen), which have erofs as a module; leave --kernel out, or pull the kernel again"
+        "the layers of the image {0} cannot be mounted: the kernel has no {1}; Debian's have \
+         (leave --kernel out, or pull the kernel again; not with --xen)"
     )]
-    Layers(String),
+    Layers(String, String),
     /// An image from elsewhere.
     #[error("cannot use the image {name}: {error}")]
     Image {

@@ -11,6 +11,7 @@ use vmm::{Configuration, Contents, Devices, Module};
 
 use super::directories::{Directories, Root};
 use super::error::Error;
+use super::given_kernel::{GivenKernel, described};
 use super::host_resources::{HostResources, Likeness};
 use super::image_disk::{self, ImageDisk};
 use super::modules::{self, Modules};
@@ -19,6 +20,7 @@ use super::paravirtual::{self, is_paravirtual};
 use super::warm::{self, Key, Start};
 use super::{disk, files, image, plugged};
 use crate::domain::{Beginning, Domain, Plan};
+use crate::say::say;
 use crate::{unpack, vsock};
 use hub::Conversation;
 use provision::images::Image;
@@ -61,15 +63,15 @@ enum Kernel {
     Default,
     /// `biv kernel pull`.
     Pulled(kernels::Kernel),
-    /// The user's file, whose modules are not at hand, and which may lack what these are.
-    Given(PathBuf, Contents),
+    /// The user's file.
+    Given(GivenKernel),
 }
 
 impl Kernel {
     fn choose(spec: &Spec) -> Result<Self, Error> {
         let Some(path) = &spec.boot.kernel else { return Ok(Self::Default) };
         let Some(name) = version(path) else {
-            return Ok(Self::Given(path.clone(), files::read_kernel(path)?));
+            return Ok(Self::Given(GivenKernel::open(spec, path)?));
         };
         if !name.starts_with(|first: char| first.is_ascii_digit()) {
             return Err(Error::NoKernelFile(name.to_owned()));
@@ -77,12 +79,23 @@ impl Kernel {
         let found = kernels::find(name)?;
         found.map(Self::Pulled).ok_or_else(|| Error::NoKernel(name.to_owned()))
     }
+
+    /// Those of these drivers that it has in no way. Debian's have all that are asked for.
+    fn lacks(&self, names: &[&'static str]) -> Result<Vec<&'static str>, Error> {
+        match self {
+            Self::Default | Self::Pulled(_) => Ok(Vec::new()),
+            Self::Given(kernel) => kernel.lacks(names),
+        }
+    }
 }
 
 /// The name of a kernel that is not a file: a version is not a path of more than one part.
 fn version(kernel: &Path) -> Option<&str> {
     kernel.to_str().filter(|name| !name.contains('/') && !kernel.exists())
 }
+
+/// What a kernel needs for a root of which the file systems are on disks.
+const ON_DISKS: &[&str] = &["virtio_pci", "virtio_blk", image_disk::FILE_SYSTEM, "overlay"];
 
 /// Where a user space comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,16 +115,33 @@ enum UserSpace {
 }
 
 impl UserSpace {
-    fn choose(spec: &Spec, kernel: &Kernel) -> Self {
-        let is_given = matches!(kernel, Kernel::Given(..));
+    fn choose(spec: &Spec, kernel: &Kernel, root: Option<&Given>) -> Result<Self, Error> {
         match () {
-            () if is_plain(spec) => Self::Plain,
-            () if matches!(spec.root, spec::Root::Disk(_)) => Self::Disk,
-            () if spec.boot.initrd.is_some() => Self::Initrd,
-            () if spec.root == spec::Root::Busybox => Self::Busybox,
-            () if !is_given && !is_paravirtual(spec) => Self::Shared,
-            () if has_user_space(spec) => Self::Packed,
-            () => Self::Busybox,
+            () if is_plain(spec) => return Ok(Self::Plain),
+            () if matches!(spec.root, spec::Root::Disk(_)) => return Ok(Self::Disk),
+            () if spec.boot.initrd.is_some() => return Ok(Self::Initrd),
+            () if spec.root == spec::Root::Busybox => return Ok(Self::Busybox),
+            () if is_paravirtual(spec) && root.is_none() => return Ok(Self::Busybox),
+            () => {}
+        }
+        let missing = match root {
+            _ if is_paravirtual(spec) => "virtio (--xen)".to_owned(),
+            Some(Given::Layers(..)) => described(&kernel.lacks(ON_DISKS)?),
+            _ => described(&kernel.lacks(&["virtio_pci", "virtiofs", "overlay"])?),
+        };
+        match root {
+            _ if missing.is_empty() => Ok(Self::Shared),
+            Some(Given::Layers(name, _)) => Err(Error::Layers(name.clone(), missing)),
+            Some(Given::Directory(root)) if root.writable => Err(Error::PackedRoot(missing)),
+            Some(_) => Ok(Self::Packed),
+            None => {
+                say(&format!(
+                    "this kernel cannot mount the host's files, and the machine has busybox \
+                     instead: it has neither built in nor as modules {missing}; --modules DIR \
+                     names its modules, --busybox asks for busybox"
+                ));
+                Ok(Self::Busybox)
+            }
         }
     }
 }
@@ -151,11 +181,15 @@ fn is_elf(spec: &Spec) -> bool {
     spec.boot.kernel.as_deref().is_some_and(files::is_elf)
 }
 
+/// Whether the kernel is a file of the user's.
+pub fn has_own_kernel(spec: &Spec) -> bool {
+    spec.boot.kernel.as_deref().is_some_and(|kernel| version(kernel).is_none())
+}
+
 /// Whether the current directory is shown in a sandbox. A kernel of the user's own may lack what it takes to
 /// see it.
 fn sees_here(spec: &Spec, is_plain: bool) -> bool {
-    let is_given = spec.boot.kernel.as_deref().is_some_and(|kernel| version(kernel).is_none());
-    spec.sandbox && !is_plain && !is_given && !is_paravirtual(spec)
+    spec.sandbox && !is_plain && !has_own_kernel(spec) && !is_paravirtual(spec)
 }
 
 /// The directory of the host's that is the root, or would be if the guest could see it.
@@ -197,8 +231,8 @@ impl Guest {
     /// What the options name. That is looked at before anything is downloaded.
     pub fn find(spec: &Spec) -> Result<Self, Error> {
         let kernel = Kernel::choose(spec)?;
-        let user_space = UserSpace::choose(spec, &kernel);
         let root = Given::find(spec)?;
+        let user_space = UserSpace::choose(spec, &kernel, root.as_ref())?;
         match (user_space, &root) {
             (UserSpace::Plain, _) if !spec.mounts.is_empty() => {
                 return Err(Error::Plain("--volume"));
@@ -208,12 +242,6 @@ impl Guest {
             }
             (UserSpace::Plain, _) if spec.boot.modules.is_some() => {
                 return Err(Error::Plain("--modules"));
-            }
-            (UserSpace::Packed, Some(Given::Directory(root))) if root.writable => {
-                return Err(Error::PackedRoot);
-            }
-            (UserSpace::Packed, Some(Given::Layers(name, _))) => {
-                return Err(Error::Layers(name.clone()));
             }
             _ => {}
         }
@@ -240,26 +268,32 @@ impl Guest {
             false => provision::Guest::provide(&needed),
         }?;
         let (of_package, release) = match &kernel {
-            Kernel::Given(_, contents) => (None, files::release(contents)),
+            Kernel::Given(kernel) => (None, kernel.release.clone()),
             Kernel::Pulled(kernel) => (kernel.modules(), Some(kernel.release.clone())),
             Kernel::Default => (guest.modules(), guest.release()),
         };
-        let own = modules::given(spec, release.as_deref())?;
-        let drivers_of = |names: &[&'static str]| match (&kernel, &own) {
-            (Kernel::Given(..), None) => Ok(Vec::new()),
-            (Kernel::Given(..), Some(own)) => own.drivers(names),
-            (Kernel::Pulled(kernel), _) => Ok(owned(kernel.drivers(names))),
-            (Kernel::Default, _) => Ok(owned(guest.drivers(names))),
+        let own = match &kernel {
+            Kernel::Given(kernel) => kernel.modules.clone(),
+            _ => modules::given(spec, release.as_deref())?,
+        };
+        let drivers_of = |names: &[&'static str]| match &kernel {
+            Kernel::Given(kernel) => kernel.drivers(names),
+            Kernel::Pulled(kernel) => Ok(owned(kernel.drivers(names))),
+            Kernel::Default => Ok(owned(guest.drivers(names))),
+        };
+        let knows_images = || match &kernel {
+            Kernel::Given(kernel) => Ok(kernel.lacks(ON_DISKS)?.is_empty()),
+            _ => Ok::<_, Error>(!drivers_of(&[image_disk::FILE_SYSTEM])?.is_empty()),
         };
         if let (UserSpace::Shared, Some(Given::Image(image, _))) = (user_space, &root) {
-            let is_known = !drivers_of(&[image_disk::FILE_SYSTEM])?.is_empty();
+            let is_known = knows_images()?;
             ImageDisk::choose(image, is_known)
                 .into_iter()
                 .for_each(|disk| directories.set_image_disk(disk));
         }
         if let (UserSpace::Shared, Some(Given::Layers(name, layers))) = (user_space, &root) {
-            if drivers_of(&[image_disk::FILE_SYSTEM])?.is_empty() {
-                return Err(Error::Layers(name.clone()));
+            if !knows_images()? {
+                return Err(Error::Layers(name.clone(), described(&[image_disk::FILE_SYSTEM])));
             }
             directories.set_image_disk(ImageDisk::of_layers(name, layers)?);
         }
@@ -273,7 +307,7 @@ impl Guest {
             _ => drivers_of(&drivers(spec, &directories))?,
         };
         let (kernel_path, given) = match kernel {
-            Kernel::Given(path, contents) => (path, Some(contents)),
+            Kernel::Given(kernel) => (kernel.path, Some(kernel.contents)),
             Kernel::Pulled(kernel) => (kernel.image(), None),
             Kernel::Default => (guest.kernel(), None),
         };
@@ -497,7 +531,9 @@ fn first_modules(
         (UserSpace::Packed, Some(given)) => {
             let packed = match given {
                 Given::Image(_, root) => initramfs::from_image(root, memory)?,
-                Given::Layers(name, _) => return Err(Error::Layers(name.clone())),
+                Given::Layers(name, _) => {
+                    return Err(Error::Layers(name.clone(), described(ON_DISKS)));
+                }
                 Given::Directory(root) => initramfs::from_directory(&root.path, memory)?,
             };
             modules.push(module(packed));

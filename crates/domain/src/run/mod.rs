@@ -20,6 +20,7 @@ pub mod directories;
 pub mod disk;
 mod error;
 mod files;
+mod given_kernel;
 mod guest;
 pub mod host_resources;
 pub mod image;

@@ -249,7 +249,7 @@ impl Prepared<'_> {
         // A panic resets the guest at once, and its command is lost with it. Before its init the kernel would
         // test its ciphers for a tenth of a second.
         let Words { console, channel, mtu } = paravirtual::words(spec, !parameter.is_empty());
-        let ours = [console, quiet, "panic=-1", "cryptomgr.notests", watchdog(spec)];
+        let ours = [console, quiet, "panic=-1", "cryptomgr.notests", watchdog(spec), oops(spec)];
         let words = [&ours[..], &[&rdinit, channel, parameter, mtu]].concat();
         configuration.command_line = command_line(&words, spec);
         let tail = Tail::default();
@@ -341,6 +341,14 @@ fn watchdog(spec: &Spec) -> &'static str {
     let append = spec.boot.append.as_deref().unwrap_or_default();
     let is_theirs = |word: &str| word.starts_with("tsc=") || word.starts_with("clocksource=");
     if append.split_ascii_whitespace().any(is_theirs) { "" } else { "tsc=nowatchdog" }
+}
+
+/// A kernel of the user's own is most likely being tested: what a command says after an oops is worth nothing, and the
+/// machine ends as after a panic. A parameter with which the user says something of that stands alone.
+fn oops(spec: &Spec) -> &'static str {
+    let append = spec.boot.append.as_deref().unwrap_or_default();
+    let says = append.contains("oops");
+    if guest::has_own_kernel(spec) && !says { "oops=panic" } else { "" }
 }
 
 /// The kernel's command line: `words`, then what `--append` says, which therefore wins.
@@ -495,6 +503,20 @@ fn lost(did: &str, tail: &Tail) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_oops_ends_a_machine_whose_kernel_is_the_users() {
+        let with = |kernel: Option<&str>, append: &str| {
+            let mut spec = Spec::default();
+            spec.boot.kernel = kernel.map(Into::into);
+            spec.boot.append = Some(append.to_owned());
+            oops(&spec)
+        };
+        assert_eq!(with(Some("./bzImage"), "quiet"), "oops=panic");
+        assert_eq!(with(Some("./bzImage"), "sysctl.kernel.panic_on_oops=0"), "");
+        assert_eq!(with(Some("6.12"), ""), "");
+        assert_eq!(with(None, ""), "");
+    }
 
     #[test]
     fn a_counter_is_not_watched_unless_somebody_says_what_clock_to_use() {
