@@ -214,6 +214,15 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/guide.md",
+        begins: "curl -LO https://cloud.debian.org",
+        lines: &[
+            ("curl", ARCHIVE),
+            ("biv", LeftOut("tests/systems boots such a disk, which it makes itself")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "mmdebstrap --variant=minbase stable ~/rootfs",
         surroundings: concat!(
             "mkdir -p ~/rootfs/etc ~/rootfs/bin; echo ID=test >~/rootfs/etc/os-release\n",
@@ -447,6 +456,12 @@ pub const EXAMPLES: &[Example] = &[
         document: "docs/measuring.md",
         begins: "cargo build --release && cargo run --release -p bench --bin disks",
         lines: &[("cargo", HOURS)],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/measuring.md",
+        begins: "cargo build --release && cargo run --release -p bench --bin boot_disk",
+        lines: &[("cargo", LeftOut("it wants a disk that boots"))],
         ..PLAIN
     },
     Example {

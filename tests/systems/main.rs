@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod disks;
 mod place;
 
 use std::fs;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,15 +29,17 @@ impl Place {
     /// A disk of this test's own with systemd on it.
     pub fn system_disk(&self) -> String {
         let image = self.path.join("disk");
-        let image = image.to_str().expect("text").to_owned();
-        let output = Command::new("mke2fs")
-            .args(["-q", "-t", "ext4", "-E", "root_owner=0:0", "-d"])
-            .arg(root::system())
-            .args([&image, "512M"])
-            .output()
-            .expect("`mke2fs` is installed");
+        self.make_file_system(&root::system(), &image, &[], "512M");
+        image.to_str().expect("text").to_owned()
+    }
+
+    /// A file system with what is in a directory.
+    pub fn make_file_system(&self, tree: &Path, image: &Path, options: &[&str], size: &str) {
+        let mut make = Command::new("mke2fs");
+        make.args(["-q", "-t", "ext4", "-E", "root_owner=0:0"]).args(options).arg("-d");
+        let output = make.args([tree, image]).arg(size).output();
+        let output = output.expect("`mke2fs` is installed");
         assert!(output.status.success(), "mke2fs: {}", text(&output.stderr));
-        image
     }
 
     /// Starts a detached machine.

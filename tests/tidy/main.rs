@@ -26,8 +26,9 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 43] = [
+const MAY_IMPORT: [(&str, &[&str]); 44] = [
     ("boot", &[]),
+    ("bootdisk", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
     ("host", &["locks"]),
@@ -53,6 +54,7 @@ const MAY_IMPORT: [(&str, &[&str]); 43] = [
         "domain",
         &[
             "api",
+            "bootdisk",
             "debugger",
             "erofs",
             "files",

@@ -70,7 +70,11 @@ pub fn find(storage: Rc<dyn Storage>) -> Result<Bootable, Error> {
     let mut initrd = Vec::new();
     for file in &choice.initrds {
         let left = limits::INITRD_MAX_BYTES.saturating_sub(initrd.len() as u64);
-        initrd.extend(read(file, left)?);
+        let contents = read(file, left)?;
+        match initrd.is_empty() {
+            true => initrd = contents,
+            false => initrd.extend(contents),
+        }
         // Archives that follow each other begin at multiples of four bytes (buffer-format.rst of Linux).
         initrd.resize(initrd.len().next_multiple_of(4), 0);
     }

@@ -20,6 +20,7 @@ use uplink::Serving as Network;
 use crate::helper::MARK;
 use crate::keeper::{self, Keeping};
 use crate::network::routed::{self, Serving as Routed};
+use crate::run::boot_disk::{self, ReadDisk};
 use crate::run::carry_out;
 use crate::run::directories::{self, ServeFiles};
 use crate::run::launch::{self, Carry};
@@ -39,6 +40,8 @@ enum Process {
     Switch(switch::Serving),
     Seal(Sealing),
     Unpack(Unpacking),
+    /// Reads what a disk boots.
+    ReadDisk(Box<ReadDisk>),
     Keep(Keeping),
     Other(&'static OtherProcess, Other),
 }
@@ -134,6 +137,7 @@ impl Process {
             seal::KIND => read(order).map(Self::Seal),
             keeper::KIND => read(order).map(Self::Keep),
             unpack::KIND => read(order).map(Self::Unpack),
+            boot_disk::KIND => read(order).map(|order| Self::ReadDisk(Box::new(order))),
             kind => match others.iter().find(|other| other.kind == kind) {
                 Some(other) => match other.task {
                     OtherTask::Carry(run) => read(order).map(|order| Other::Carry(run, order)),
@@ -160,6 +164,7 @@ impl Process {
             Self::Switch(_) => c"biv switch".into(),
             Self::Seal(_) => c"biv seal".into(),
             Self::Unpack(_) => c"biv unpack".into(),
+            Self::ReadDisk(_) => c"biv disk".into(),
             Self::Keep(_) => c"biv keeper".into(),
         }
     }
@@ -176,6 +181,7 @@ impl Process {
             | Self::Files(_)
             | Self::Seal(_)
             | Self::Unpack(_)
+            | Self::ReadDisk(_)
             | Self::Keep(_) => Vec::new(),
         }
     }
@@ -207,6 +213,7 @@ impl Process {
             Self::Other(other, Other::Serve(_, serve)) => done(other.kind, serve()),
             Self::Keep(order) => done("the keeper", order.run()),
             Self::Unpack(order) => done("unpacking", unpack::serve(order.confined)),
+            Self::ReadDisk(order) => done("reading the disk", boot_disk::serve(&order)),
         }
     }
 }
@@ -262,6 +269,8 @@ mod tests {
         check("unpack", r#"{"confined":1}"#, false);
         check("unpack", "", false);
         check("unpacks", "{}", false);
+        check("read-disk", r#"{"disk":{"path":"/a"},"confined":true}"#, true);
+        check("read-disk", r#"{"disk":{},"confined":true}"#, false);
         check("", "{}", false);
         check("launch", r#"{"descriptor":5,"detached":false}"#, true);
         check("launch", r#"{"descriptor":"5"}"#, false);

@@ -372,6 +372,7 @@ fn makes_the_attempt() {
         let confine = match std::env::var("CONFINED_THREAD").as_deref() {
             Ok("unpacker") => host::confine::confine_unpacker,
             Ok("reader") => host::confine::confine_reader,
+            Ok("disk-reader") => host::confine::confine_disk_reader,
             Ok("keeper") => host::confine::confine_keeper,
             _ => host::confine::confine,
         };
@@ -416,6 +417,16 @@ fn who_reads_images_may_do_nothing_else() {
         check_refused(name, "reader");
     }
     let output = attempt("what readers do", "reader");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains(THROUGH), "{output:?}");
+}
+
+#[test]
+fn who_reads_disks_may_do_nothing_else() {
+    for (name, _) in forbidden().into_iter().chain(forbidden_to_readers()) {
+        check_refused(name, "disk-reader");
+    }
+    let output = attempt("what readers do", "disk-reader");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains(THROUGH), "{output:?}");
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Board, Other, Root, Spec, is_default, text};
+use crate::{Board, Disk, Other, Root, Spec, is_default, text};
 
 /// A kernel, its initrd and its command line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,6 +24,10 @@ pub struct Boot {
     #[serde(with = "text::option", skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub modules: Option<PathBuf>,
+    /// The disk whose boot loader's configuration names kernel, initial RAM disk and parameters; it is the guest's
+    /// first. Nothing of Bivouac's runs in the guest then.
+    #[serde(skip_serializing_if = "is_default")]
+    pub disk: Option<Disk>,
     /// The program of the root that is the guest's process 1, such as /sbin/init, by its absolute path; the arguments
     /// of `process` are its arguments [default: Bivouac's own, which runs a command].
     #[serde(with = "text::option", skip_serializing_if = "is_default")]
@@ -47,12 +51,35 @@ pub struct Boot {
 }
 
 impl Boot {
+    /// What is wrong with a machine that boots from its disk, if anything is.
+    fn complaint_of_disk(&self, spec: &Spec) -> Option<&'static str> {
+        let disk = self.disk.as_ref()?;
+        let has_kernel = self.kernel.is_some() || self.initrd.is_some() || self.modules.is_some();
+        match () {
+            () if has_kernel => Some(
+                "a disk that is booted brings its own kernel, initial RAM disk and modules (boot)",
+            ),
+            () if self.init.is_some() || !spec.process.args.is_empty() => Some(
+                "a disk that is booted has its own process 1, and nobody in it runs a command \
+                 (boot.disk, process)",
+            ),
+            () if !matches!(spec.root, Root::Host(_)) || !spec.mounts.is_empty() => Some(
+                "a disk that is booted has its own root, and mounts nothing else (boot.disk, root, \
+                 mounts)",
+            ),
+            () if spec.machine.board == Board::Xen || !disk.extents.is_empty() => {
+                Some("a machine of Xen's interface boots from no disk (machine.board, boot.disk)")
+            }
+            () => None,
+        }
+    }
+
     /// What is wrong with what a machine boots, if anything is.
     pub(crate) fn complaint(&self, spec: &Spec) -> Option<&'static str> {
         if self.initrd.is_some() && !matches!(spec.root, Root::Host(_) | Root::Disk(_)) {
             return Some("an initial RAM disk is the first root already (boot.initrd, root)");
         }
-        self.complaint_of_init(spec)
+        self.complaint_of_disk(spec).or_else(|| self.complaint_of_init(spec))
     }
 
     /// What is wrong with the process 1 of a machine, if anything is.

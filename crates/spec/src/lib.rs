@@ -326,6 +326,7 @@ impl Spec {
         add("watch.", &self.watch.other);
         self.watch.gdb.iter().for_each(|gdb| add("watch.gdb.", &gdb.other));
         self.root.other().into_iter().for_each(|other| add("root.", other));
+        self.boot.disk.iter().for_each(|disk| add("boot.disk.", &disk.other));
         self.devices.iter().for_each(|device| add("devices.", device.other()));
         self.mounts.iter().for_each(|mount| add("mounts.", &mount.other));
         self.caches.iter().for_each(|cache| add("caches.", &cache.other));
@@ -334,7 +335,7 @@ impl Spec {
         names
     }
 
-    /// All disks, in the order in which the guest counts them: the root's is the first.
+    /// All disks, in the order in which the guest counts them: the root's is the first, or the one that it boots from.
     pub fn disks(&self) -> impl Iterator<Item = &Disk> {
         let root = match &self.root {
             Root::Disk(root) => Some(&root.disk),
@@ -344,7 +345,7 @@ impl Spec {
             Device::Disk(disk) => Some(disk),
             _ => None,
         });
-        root.into_iter().chain(plugged_in)
+        root.into_iter().chain(&self.boot.disk).chain(plugged_in)
     }
 
     /// Its virtio socket device, if it has one.

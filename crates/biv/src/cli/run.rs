@@ -156,6 +156,15 @@ pub struct Run {
         value_parser = OsStringValueParser::new().try_map(DiskRoot::parse))]
     pub root_disk: Option<DiskRoot>,
 
+    /// Boot the system on a disk, which becomes /dev/vda, with the kernel, the initial RAM disk and the parameters that
+    /// its own GRUB or systemd-boot would use (ext2, ext3, ext4 and FAT are read). FILE and its options are as with
+    /// --disk. Nothing of Bivouac's runs in the guest; its console is on standard input and output
+    #[arg(long, value_name = "FILE[,ro][,snapshot]", value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["kernel", "initrd", "modules", "init", "root", "root_disk", "image",
+            "busybox", "here", "volume", "cache", "xen", "refresh", "command", "kernel_dir"],
+        value_parser = OsStringValueParser::new().try_map(Disk::parse))]
+    pub boot_disk: Option<Disk>,
+
     /// Use an image as the guest's root, and run what it says unless a COMMAND is given: the root file system NAME of
     /// `biv image build`, or a container image such as debian:12 or quay.io/NAME, which is pulled if it is not there;
     /// or one in a file: oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:NAME]
@@ -442,10 +451,8 @@ impl Run {
         (watch.console, watch.gdb) = (self.console, self.gdb.into_gdb());
         let (writable, suid) = (self.root_rw, self.root_suid);
         let of_path = |path| Directory { path, writable, suid, ..Directory::default() };
-        let root = match self.busybox {
-            true => Root::Busybox,
-            false => root(self.root.map(of_path), self.image, self.root_disk, self.here),
-        };
+        let root = root(self.root.map(of_path), self.image, self.root_disk, self.here);
+        let root = if self.busybox { Root::Busybox } else { root };
         let (built, its_modules) = self.kernel_dir.map(built_in).unzip();
         Ok(Spec {
             machine,
@@ -454,6 +461,7 @@ impl Run {
                 initrd: self.initrd,
                 modules: self.modules.or(its_modules.flatten()),
                 append: self.append,
+                disk: self.boot_disk,
                 init: self.init,
                 cold: self.cold,
                 no_reboot: self.no_reboot,

@@ -70,6 +70,13 @@ enum Reason {
     Snapshot(io::Error),
 }
 
+impl Error {
+    /// What is wrong with it, without its name.
+    pub fn reason(&self) -> String {
+        self.reason.to_string()
+    }
+}
+
 /// A machine whose root is an image goes on without that image as it was: `name` is another, or none.
 pub fn other_image(name: &str) -> Error {
     Error { path: name.into(), reason: Reason::OtherImage }

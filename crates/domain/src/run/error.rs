@@ -64,6 +64,14 @@ pub enum Error {
         /// What it wants, as options.
         wanted: String,
     },
+    /// A disk that is to be booted.
+    #[error("cannot boot {path}: {reason}", path = path.display())]
+    BootDisk {
+        /// Which.
+        path: PathBuf,
+        /// What is there instead, or what is wrong.
+        reason: String,
+    },
     /// A kernel that the user named.
     #[error("no file {0} and no kernel of that version; download it with `biv kernel pull {0}`")]
     NoKernel(String),

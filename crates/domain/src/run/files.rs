@@ -55,8 +55,7 @@ pub fn release(kernel: &[u8]) -> Option<String> {
 
 /// Reads an initrd or a module for a machine with so many bytes of memory.
 pub fn read_module(path: &Path, memory: u64, command_line: String) -> Result<Module, Error> {
-    let whom = "the machine's memory; give a larger --mem".to_owned();
-    Ok(Module { data: read(path, Limit { bytes: memory, whom })?, command_line })
+    Ok(Module { data: read(path, Limit::of_modules(memory))?, command_line })
 }
 
 /// Reads Multiboot modules as `--initrd` names them: `FILE ARG...,FILE ARG...`, as QEMU has it. A
@@ -81,19 +80,32 @@ pub fn read_modules(list: &Path, memory: u64) -> Result<Vec<Module>, Error> {
 }
 
 /// How much may be read, and for what more is too much.
-struct Limit {
-    bytes: u64,
-    whom: String,
+pub struct Limit {
+    /// So much.
+    pub bytes: u64,
+    /// For what more is too much, and what to do.
+    pub whom: String,
+}
+
+impl Limit {
+    /// For what goes into the memory of a machine, of which there are so many bytes.
+    pub fn of_modules(memory: u64) -> Self {
+        Self { bytes: memory, whom: "the machine's memory; give a larger --mem".to_owned() }
+    }
+
+    /// The same, or what the host has left if that is less.
+    pub fn within_host(self) -> Self {
+        let available = Available::now();
+        if available.bytes >= self.bytes {
+            return self;
+        }
+        let whom = format!("this host ({} sets the limit)", available.limited_by);
+        Self { bytes: available.bytes, whom }
+    }
 }
 
 fn read(path: &Path, limit: Limit) -> Result<Contents, Error> {
-    let available = Available::now();
-    let limit = if available.bytes < limit.bytes {
-        let whom = format!("this host ({} sets the limit)", available.limited_by);
-        Limit { bytes: available.bytes, whom }
-    } else {
-        limit
-    };
+    let limit = limit.within_host();
     Buffer::read(path, limit.bytes).map(Contents::new).map_err(|error| {
         let path = path.to_owned();
         match error.kind() {

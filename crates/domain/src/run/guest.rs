@@ -9,6 +9,7 @@ use spec::{Boot, Device, Machine, Net, Network, Other, Spec, User, UserExecution
 use vmm::snapshot::Snapshot;
 use vmm::{Configuration, Contents, Devices, Module};
 
+use super::boot_disk::{self, Bootable};
 use super::directories::{Directories, Root};
 use super::error::Error;
 use super::given_kernel::{GivenKernel, described};
@@ -43,6 +44,8 @@ pub struct Guest {
     pub directories: Directories,
     /// One of them is its root.
     has_shared_root: bool,
+    /// Parameters of the kernel's that come from the disk that it boots from.
+    pub parameters: String,
     /// What runs in it, if another `biv run` has started that.
     pub known_command: Option<Vec<String>>,
 }
@@ -65,10 +68,16 @@ enum Kernel {
     Pulled(kernels::Kernel),
     /// The user's file.
     Given(GivenKernel),
+    /// That of the disk with this name, with all that belongs to it.
+    OnDisk(PathBuf, Box<Bootable>),
 }
 
 impl Kernel {
     fn choose(spec: &Spec) -> Result<Self, Error> {
+        if let Some(disk) = &spec.boot.disk {
+            let bootable = boot_disk::find(disk, spec.machine.memory, !spec.engine.no_seccomp)?;
+            return Ok(Self::OnDisk(disk.path.clone(), Box::new(bootable)));
+        }
         let Some(path) = &spec.boot.kernel else { return Ok(Self::Default) };
         let Some(name) = version(path) else {
             return Ok(Self::Given(GivenKernel::open(spec, path)?));
@@ -85,6 +94,8 @@ impl Kernel {
         match self {
             Self::Default | Self::Pulled(_) => Ok(Vec::new()),
             Self::Given(kernel) => kernel.lacks(names),
+            // Its modules are on its disk.
+            Self::OnDisk(..) => Ok(names.to_vec()),
         }
     }
 }
@@ -156,11 +167,12 @@ pub fn net(spec: &Spec) -> Net {
 }
 
 /// Whether a plain machine is to have a virtio console on its streams instead of a serial port: its kernel
-/// is told so, and takes the last console that it is told of (the kernel's own parameters are before).
-pub fn has_virtio_console(spec: &Spec) -> bool {
+/// is told so, and takes the last console that it is told of (the kernel's own parameters are before; `parameters` are
+/// those of the disk that it boots from).
+pub fn has_virtio_console(spec: &Spec, parameters: &str) -> bool {
     let append = spec.boot.append.as_deref().unwrap_or_default();
-    let mut consoles =
-        append.split_ascii_whitespace().filter_map(|word| word.strip_prefix("console="));
+    let words = parameters.split_ascii_whitespace().chain(append.split_ascii_whitespace());
+    let mut consoles = words.filter_map(|word| word.strip_prefix("console="));
     !is_paravirtual(spec) && consoles.next_back().is_some_and(|console| console.starts_with("hvc"))
 }
 
@@ -169,7 +181,7 @@ pub fn is_plain(spec: &Spec) -> bool {
     let wants_init = spec.boot.init.is_some()
         || !spec.process.args.is_empty()
         || !matches!(spec.root, spec::Root::Host(_));
-    !wants_init && (spec.boot.initrd.is_some() || is_elf(spec))
+    !wants_init && (spec.boot.initrd.is_some() || spec.boot.disk.is_some() || is_elf(spec))
 }
 
 /// Whether a user space is named.
@@ -269,6 +281,8 @@ impl Guest {
         }?;
         let (of_package, release) = match &kernel {
             Kernel::Given(kernel) => (None, kernel.release.clone()),
+            // It has its modules itself.
+            Kernel::OnDisk(..) => (None, None),
             Kernel::Pulled(kernel) => (kernel.modules(), Some(kernel.release.clone())),
             Kernel::Default => (guest.modules(), guest.release()),
         };
@@ -277,6 +291,7 @@ impl Guest {
             _ => modules::given(spec, release.as_deref())?,
         };
         let drivers_of = |names: &[&'static str]| match &kernel {
+            Kernel::OnDisk(..) => Ok(Vec::new()),
             Kernel::Given(kernel) => kernel.drivers(names),
             Kernel::Pulled(kernel) => Ok(owned(kernel.drivers(names))),
             Kernel::Default => Ok(owned(guest.drivers(names))),
@@ -306,7 +321,14 @@ impl Guest {
             UserSpace::Plain => Vec::new(),
             _ => drivers_of(&drivers(spec, &directories))?,
         };
+        let (mut parameters, mut of_disk) = (String::new(), None);
         let (kernel_path, given) = match kernel {
+            Kernel::OnDisk(path, found) => {
+                let Bootable { kernel, initrd, command_line, .. } = *found;
+                of_disk = Some(initrd).filter(|initrd| !initrd.is_empty());
+                parameters = command_line;
+                (path, Some(Contents::new(kernel)))
+            }
             Kernel::Given(kernel) => (kernel.path, Some(kernel.contents)),
             Kernel::Pulled(kernel) => (kernel.image(), None),
             Kernel::Default => (guest.kernel(), None),
@@ -322,6 +344,7 @@ impl Guest {
             Start::GoOn(..) => (Contents::default(), Vec::new()),
             Start::Cold | Start::First(_) => {
                 let mut modules = first_modules(spec, user_space, root.as_ref())?;
+                modules.extend(of_disk.map(module));
                 if user_space == UserSpace::Busybox {
                     modules.push(module(initramfs::default_guest(&guest.busybox()?)?));
                 }
@@ -345,6 +368,7 @@ impl Guest {
             start,
             key,
             has_shared_root,
+            parameters,
             known_command: None,
         })
     }
@@ -398,6 +422,7 @@ impl Guest {
             start,
             key: None,
             has_shared_root,
+            parameters: String::new(),
             known_command: None,
         })
     }
@@ -584,6 +609,12 @@ pub fn can_be_restored(spec: &Spec) -> bool {
     !spec.disks().any(|disk| disk.snapshot) && !is_connected
 }
 
+/// The console of a machine that its disk's parameters say, as its own would say it.
+fn console_of(parameters: &str) -> Option<String> {
+    let mut words = parameters.split_ascii_whitespace();
+    words.rfind(|word| word.starts_with("console=")).map(str::to_owned)
+}
+
 /// What is recorded of a machine that is started so.
 fn recorded(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
     let Likeness { has_shared_root, sees_directory } = guest.likeness();
@@ -601,7 +632,7 @@ fn recorded(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
     let mut kept = Spec {
         machine: Machine { other: Other::default(), ..spec.machine.clone() },
         boot: Boot {
-            append: spec.boot.append.clone(),
+            append: spec.boot.append.clone().or_else(|| console_of(&guest.parameters)),
             init: spec.boot.init.clone(),
             ..Boot::default()
         },

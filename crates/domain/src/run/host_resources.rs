@@ -63,7 +63,7 @@ impl HostResources {
             root: spec.root.clone(),
             directory: spec.directory.clone(),
             mounts: spec.mounts.clone(),
-            disks: disks.collect(),
+            disks: spec.boot.disk.iter().cloned().chain(disks).collect(),
             net: networks.map(|all| all.first().map_or(Net::None, spec::Network::net)),
             publish: spec.published().copied().collect(),
             timeout: spec.life.timeout,

@@ -13,6 +13,7 @@
 //! - [`machine`]: its thread; [`statistics`], [`tail`]: reports at its end.
 
 mod backends;
+pub mod boot_disk;
 mod caches;
 mod checked;
 mod devices;

@@ -127,7 +127,7 @@ fn machine(recorded: &Spec, order: &GoOn) -> Spec {
     let shell = || SHELL.map(OsString::from).to_vec();
     let mut spec = Spec {
         boot: Boot {
-            append: guest::has_virtio_console(recorded).then(|| "console=hvc0".to_owned()),
+            append: guest::has_virtio_console(recorded, "").then(|| "console=hvc0".to_owned()),
             init: recorded.boot.init.clone(),
             ..Boot::default()
         },

@@ -74,8 +74,7 @@ fn run_guest(
     domain: &mut Domain,
     child: Option<Child>,
 ) -> Result<Verdict, Error> {
-    let has_history = spec.watch.history.is_some();
-    let signals = if has_history { Signals::block_with_question() } else { Signals::block() }?;
+    let signals = signals_for(spec)?;
     let deadline = spec.life.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let is_plain = guest.is_plain;
     let order = order(spec, &guest.directories);
@@ -86,6 +85,7 @@ fn run_guest(
     // Nobody removes a cache before the machine's end.
     let _held = std::mem::take(&mut guest.directories.held);
     let start = std::mem::take(&mut guest.start);
+    let parameters = std::mem::take(&mut guest.parameters);
     let mut configuration = guest.configuration(spec)?;
     let (warm, conversation) = match start {
         Start::Cold => (None, None),
@@ -96,8 +96,8 @@ fn run_guest(
         }
     };
     let warm = warm.map(Unnamed::into_parts);
-    let kept = domain.keeping.take();
-    let _lifelines = kept.map(|kept| kept.hand_over(&mut configuration)).transpose()?;
+    let kept = domain.keeping.take().map(|kept| kept.hand_over(&mut configuration));
+    let _lifelines = kept.transpose()?;
     let handles = backends::open(&mut configuration.devices, spec)?;
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&spec.watch, &configuration.kernel)?;
@@ -119,6 +119,7 @@ fn run_guest(
         handles,
         needs,
         conversation,
+        parameters,
         snapshots,
         warm,
         copy,
@@ -130,12 +131,19 @@ fn run_guest(
     };
     // The process is confined, and has no environment, when the machine ends.
     let audits = toolstack::audits_at_end();
-    let parameter = parameter.as_deref().unwrap_or_default();
-    let verdict = run.run(domain, is_plain, &order, parameter)?;
+    let verdict = run.run(domain, is_plain, &order, parameter.as_deref().unwrap_or_default())?;
     if audits && let Some(machine) = domain.machine.get() {
         toolstack::audit_at_end(machine).map_err(Error::Audit)?;
     }
     Ok(verdict)
+}
+
+/// The signals that end a session, and the one that asks what the processors did last, if that is kept.
+fn signals_for(spec: &Spec) -> io::Result<Signals> {
+    match spec.watch.history {
+        Some(_) => Signals::block_with_question(),
+        None => Signals::block(),
+    }
 }
 
 /// A machine that lacks only its console and its command line.
@@ -148,6 +156,8 @@ struct Prepared<'a> {
     needs: Vec<Frame>,
     /// What it was told already.
     conversation: Option<Conversation>,
+    /// What the disk that it boots from says to its kernel.
+    parameters: String,
     snapshots: Snapshots,
     /// A snapshot for those who start such a machine later.
     warm: Option<(File, Finish)>,
@@ -182,7 +192,7 @@ impl Prepared<'_> {
         // Linux is told where its console is; a Multiboot kernel may take its arguments by position.
         let is_multiboot = vmm::is_multiboot(&configuration.kernel);
         let console = paravirtual::words(spec, false).console;
-        let ours: &[&str] = if is_multiboot { &[] } else { &[console] };
+        let ours: &[&str] = if is_multiboot { &[] } else { &[console, &self.parameters] };
         configuration.command_line = command_line(ours, spec);
         // One that goes on from a snapshot has no kernel to boot again.
         configuration.reboot = !spec.boot.no_reboot && configuration.snapshot.is_none();
@@ -219,7 +229,7 @@ impl Prepared<'_> {
         let devices = &mut self.configuration.devices;
         let (ours, theirs) = session::Line::pair()?;
         let copy = self.copy.take();
-        let serial = if guest::has_virtio_console(self.spec) {
+        let serial = if guest::has_virtio_console(self.spec, &self.parameters) {
             let port = machine::console(theirs, terminal::size());
             self.handles.window = Some(plugged::add_console(devices, port)?);
             SerialBackend {

@@ -9,9 +9,9 @@
 //!
 //! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
 //! 2. What is not in the lists of its kind of process ([`process`] for each; [`table`], [`files`], [`keeper`],
-//!    [`network`], [`reader`], [`router`], [`sockets`], [`unpack`]) is not executed. The attempt is a SIGSYS, whose
-//!    handler says what was tried and ends the process (of a pod's keeper, the call fails); where the signal is blocked
-//!    or its handler gone, the kernel ends it.
+//!    [`network`], [`reader`], [`disk_reader`], [`router`], [`sockets`], [`unpack`]) is not executed. The attempt is a
+//!    SIGSYS, whose handler says what was tried and ends the process (of a pod's keeper, the call fails); where the
+//!    signal is blocked or its handler gone, the kernel ends it.
 //! 3. It gives no speculative-execution mitigation of its own (`SECCOMP_FILTER_FLAG_SPEC_ALLOW`):
 //!    kernels before 5.16 would otherwise switch off store bypassing for guest code, which shares
 //!    this process with nobody.
@@ -26,6 +26,7 @@ use seccompiler::{
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
+mod disk_reader;
 mod files;
 mod keeper;
 mod network;
@@ -135,6 +136,16 @@ pub fn confine_reader() -> Result<(), Error> {
     confine_with(READER)
 }
 
+/// Confine this process, which reads a disk that it has open, and says on its standard output what that boots: it may
+/// do nothing else.
+///
+/// # Errors
+///
+/// As [`confine`].
+pub fn confine_disk_reader() -> Result<(), Error> {
+    confine_with(DISK_READER)
+}
+
 /// Confine this process, which keeps a pod: it traces, opens files and starts processes, and gets at nothing of the
 /// kernel's besides. A call that it may not make fails, and is reported on standard error: if it ended the keeper, it
 /// would end the pod. What it starts has the same list, and is ended by such a call.
@@ -160,6 +171,7 @@ const NETWORK: &[&Calls] = &[process::ALLOWED, process::ALONE, network::ALLOWED]
 const ROUTER: &[&Calls] = &[process::ALLOWED, process::ALONE, router::ALLOWED];
 const SOCKETS: &[&Calls] = &[process::ALLOWED, process::ALONE, sockets::ALLOWED];
 const READER: &[&Calls] = &[process::ALLOWED, process::ALONE, reader::ALLOWED];
+const DISK_READER: &[&Calls] = &[process::ALLOWED, process::ALONE, disk_reader::ALLOWED];
 const KEEPER: &[&Calls] = &[process::ALLOWED, keeper::ALLOWED];
 const UNPACKER: &[&Calls] = &[process::ALLOWED, process::ALONE, unpack::ALLOWED];
 
@@ -407,6 +419,7 @@ mod tests {
             with_absent(SOCKETS),
             with_absent(UNPACKER),
             with_absent(READER),
+            with_absent(DISK_READER),
             numbers(FILE_SERVER),
             numbers(KEEPER),
         ];
@@ -418,8 +431,8 @@ mod tests {
         }
     }
 
-    const ALL: [&[&Calls]; 8] =
-        [MACHINE, FILE_SERVER, KEEPER, NETWORK, ROUTER, SOCKETS, UNPACKER, READER];
+    const ALL: [&[&Calls]; 9] =
+        [MACHINE, FILE_SERVER, KEEPER, NETWORK, ROUTER, SOCKETS, UNPACKER, READER, DISK_READER];
 
     #[test]
     fn the_filters_are_within_the_kernels_limit() {

@@ -12,6 +12,7 @@ mod overlay;
 pub(crate) mod pool;
 mod qcow2;
 mod raw;
+mod reading;
 #[cfg(test)]
 mod tests;
 pub(crate) mod thresholds;
@@ -33,6 +34,7 @@ pub use joined::Joined;
 pub use overlay::Overlay;
 pub use qcow2::{Error as Qcow2Error, Named, Qcow2};
 pub use raw::{QCOW2_MAGIC, Raw};
+pub use reading::Reading;
 
 // A disk has a queue for each processor.
 const _: () = assert!(MAX_PROCESSORS <= MAX_BLOCK_QUEUES);
