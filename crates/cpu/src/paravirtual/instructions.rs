@@ -25,7 +25,9 @@ mod msr {
     pub const APIC_BASE: u32 = 0x1b;
     pub const SPEC_CTRL: u32 = 0x48;
     pub const PRED_CMD: u32 = 0x49;
+    pub const MICROCODE_REVISION: u32 = 0x8b;
     pub const ARCH_CAPABILITIES: u32 = 0x10a;
+    pub const MISC_ENABLE: u32 = 0x1a0;
     pub const PAT: u32 = 0x277;
     pub const EFER: u32 = 0xc000_0080;
     pub const FS_BASE: u32 = 0xc000_0100;
@@ -246,11 +248,15 @@ impl Architectural {
     }
 
     fn read_guest_msr(&mut self) -> Option<Result<(), Trap>> {
+        let is_intel = !self.system.is_amd();
         let value = match self.context.regs.gpr[1] as u32 {
             msr::FS_BASE | msr::GS_BASE | msr::KERNEL_GS_BASE | msr::EFER | msr::TSC_AUX => {
                 return None;
             }
             msr::SPEC_CTRL | msr::PRED_CMD | msr::ARCH_CAPABILITIES => return None,
+            // A kernel that does not see there that strings are fast does without ERMS, and before Linux 6.2 its
+            // memmove() then relies on what it has taken away.
+            msr::MICROCODE_REVISION | msr::MISC_ENABLE if is_intel => return None,
             index if msr::is_of_machine_check(index) => return None,
             msr::APIC_BASE => APIC_BASE,
             msr::PAT => PAT,
@@ -269,6 +275,7 @@ impl Architectural {
     }
 
     fn write_guest_msr(&mut self) -> Option<Result<(), Trap>> {
+        let is_intel = !self.system.is_amd();
         let regs = &self.context.regs;
         let value = regs.gpr[0] & 0xffff_ffff | regs.gpr[2] << 32;
         let is_fine = match regs.gpr[1] as u32 {
@@ -276,6 +283,9 @@ impl Architectural {
             msr::SPEC_CTRL | msr::PRED_CMD | msr::ARCH_CAPABILITIES => return None,
             msr::EFER if value ^ regs.efer == AUTOMATIC_IBRS => return None,
             index if msr::is_of_machine_check(index) => return None,
+            // As Xen does (arch/x86/pv/emul-priv-op.c, `write_msr`): the revision is read by writing 0 first.
+            msr::MICROCODE_REVISION if is_intel => value == 0,
+            msr::MISC_ENABLE if is_intel => value == regs.misc_enable,
             msr::EFER => value == regs.efer,
             msr::PAT => value == PAT,
             _ => false,

@@ -381,7 +381,7 @@ impl Identity {
         Self { apic_id, processors, tsc_khz, components, board }
     }
 
-    pub(super) fn is_amd(&self) -> bool {
+    pub(crate) fn is_amd(&self) -> bool {
         host().amd
     }
 
