@@ -31,13 +31,13 @@ fn a_kernel_without_drivers_is_refused_what_needs_them() {
     let socket = place.0.join("socket");
     let socket = socket.to_str().expect("it is text");
     for (options, words) in [
-        (&["--volume", &volume][..], &["/mnt/share", "CONFIG_VIRTIO_FS"][..]),
-        (&["--net", "user"], &["network card", "CONFIG_VIRTIO_NET"]),
-        (&["--publish", "127.0.0.1:47113:80"], &["CONFIG_VIRTIO_NET"]),
-        (&["--disk", disk], &["/dev/vda", "virtio_blk"]),
+        (&["--busybox", "--volume", &volume][..], &["/mnt/share", "CONFIG_VIRTIO_FS"][..]),
+        (&["--busybox", "--net", "user"], &["network card", "CONFIG_VIRTIO_NET"]),
+        (&["--busybox", "--publish", "127.0.0.1:47113:80"], &["CONFIG_VIRTIO_NET"]),
+        (&["--busybox", "--disk", disk], &["/dev/vda", "virtio_blk"]),
         (&["--root-disk", disk], &["virtio_blk"]),
-        (&["--entropy"], &["CONFIG_HW_RANDOM_VIRTIO"]),
-        (&["--vsock", socket], &["CONFIG_VIRTIO_VSOCKETS"]),
+        (&["--busybox", "--entropy"], &["CONFIG_HW_RANDOM_VIRTIO"]),
+        (&["--busybox", "--vsock", socket], &["CONFIG_VIRTIO_VSOCKETS"]),
     ] {
         let options = [&["--kernel", kernel], options].concat();
         let output = run(&place.0, &options, "echo ran; echo lost >/mnt/share/file");
