@@ -23,7 +23,7 @@ mod choice;
 mod entries;
 mod error;
 mod grub;
-mod limits;
+pub mod limits;
 mod partitions;
 mod script;
 mod storage;
@@ -75,8 +75,7 @@ pub fn find(storage: Rc<dyn Storage>) -> Result<Bootable, Error> {
             true => initrd = contents,
             false => initrd.extend(contents),
         }
-        // Archives that follow each other begin at multiples of four bytes (buffer-format.rst of Linux).
-        initrd.resize(initrd.len().next_multiple_of(4), 0);
+        initrd.resize(initrd.len().next_multiple_of(limits::ARCHIVE_ALIGNMENT), 0);
     }
     let Choice { title, command_line, .. } = choice;
     Ok(Bootable { title, kernel, initrd, command_line })

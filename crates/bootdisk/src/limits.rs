@@ -3,8 +3,11 @@
 /// The largest kernel.
 pub const KERNEL_MAX_BYTES: u64 = 256 << 20;
 
-/// The largest initial RAM disk.
+/// The largest initial RAM disk, without what fills its last archive up.
 pub const INITRD_MAX_BYTES: u64 = 1 << 30;
+
+/// To a multiple of so many bytes the archives of an initial RAM disk are filled up (buffer-format.rst of Linux).
+pub const ARCHIVE_ALIGNMENT: usize = 4;
 
 /// The largest file of a configuration.
 pub const TEXT_MAX_BYTES: u64 = 4 << 20;

@@ -15,12 +15,10 @@ use std::sync::Arc;
 
 use provision::UnpackedKernels;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{
-    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
-};
+use rustix::process::Resource;
 use vmm::{KernelCache, Unpacker};
 
-use crate::helper::helper;
+use crate::helper::{bound, helper};
 use serde::{Deserialize, Serialize};
 use spec::shown;
 
@@ -108,13 +106,7 @@ fn receive(mut output: impl Read, limit: u64) -> io::Result<Option<Result<Vec<u8
 ///
 /// The process cannot be confined, or its parent has ended.
 pub fn serve(confine: bool) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    for (resource, most) in
-        [(Resource::As, MAX_ADDRESS_SPACE_BYTES), (Resource::Cpu, MAX_PROCESSOR_SECONDS)]
-    {
-        let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
-    }
+    bound(&[(Resource::As, MAX_ADDRESS_SPACE_BYTES), (Resource::Cpu, MAX_PROCESSOR_SECONDS)])?;
     if confine {
         host::confine::confine_unpacker().map_err(io::Error::other)?;
     }

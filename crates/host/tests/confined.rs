@@ -394,6 +394,16 @@ fn check_refused(name: &str, thread: &str) {
     assert!(by_kernel || complaint.contains("biv: the machine's process tried"), "{name}");
 }
 
+/// A kind of process may not do what none may, nor these others, and may do what it is there for.
+#[track_caller]
+fn check_confined(who: &str, others: impl Iterator<Item = &'static str>, what: &str) {
+    let all = forbidden().into_iter().map(|(name, _)| name).chain(others);
+    all.for_each(|name| check_refused(name, who));
+    let output = attempt(what, who);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains(THROUGH), "{output:?}");
+}
+
 #[test]
 fn what_is_forbidden_ends_the_process() {
     for (name, _) in forbidden() {
@@ -403,32 +413,20 @@ fn what_is_forbidden_ends_the_process() {
 
 #[test]
 fn who_unpacks_may_do_nothing_else() {
-    for (name, _) in forbidden().into_iter().chain(forbidden_to_unpackers()) {
-        check_refused(name, "unpacker");
-    }
-    let output = attempt("what unpackers do", "unpacker");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains(THROUGH), "{output:?}");
+    let others = forbidden_to_unpackers().into_iter().map(|(name, _)| name);
+    check_confined("unpacker", others, "what unpackers do");
 }
 
 #[test]
 fn who_reads_images_may_do_nothing_else() {
-    for (name, _) in forbidden().into_iter().chain(forbidden_to_readers()) {
-        check_refused(name, "reader");
-    }
-    let output = attempt("what readers do", "reader");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains(THROUGH), "{output:?}");
+    let others = forbidden_to_readers().into_iter().map(|(name, _)| name);
+    check_confined("reader", others, "what readers do");
 }
 
 #[test]
 fn who_reads_disks_may_do_nothing_else() {
-    for (name, _) in forbidden().into_iter().chain(forbidden_to_readers()) {
-        check_refused(name, "disk-reader");
-    }
-    let output = attempt("what readers do", "disk-reader");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains(THROUGH), "{output:?}");
+    let others = forbidden_to_readers().into_iter().map(|(name, _)| name);
+    check_confined("disk-reader", others, "what readers do");
 }
 
 #[test]

@@ -20,11 +20,9 @@ use std::sync::{Arc, Mutex};
 use checkpoint::reader::Reader;
 use checkpoint::{Error, Image, Parents};
 use locks::Unpoisoned;
-use rustix::process::{
-    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
-};
+use rustix::process::Resource;
 use rustix::stdio::{stdin, stdout};
-use session::helper::helper;
+use session::helper::{bound, helper};
 
 use crate::image::words;
 use crate::limits::{READER_MAX_ADDRESS_SPACE_BYTES, READER_MAX_DESCRIPTORS};
@@ -107,17 +105,13 @@ fn start() -> io::Result<(Reader, Arc<Process>)> {
 /// It cannot be confined, or the host fails.
 pub fn serve() -> io::Result<()> {
     host::inherited::close_marked();
-    set_parent_process_death_signal(Some(Signal::KILL))?;
     // It is for the host's sake: one that does not take it goes on.
     let _ = std::fs::write(SCORE.0, SCORE.1);
-    for (resource, most) in [
+    bound(&[
         (Resource::As, READER_MAX_ADDRESS_SPACE_BYTES),
         (Resource::Nofile, READER_MAX_DESCRIPTORS),
         (Resource::Fsize, 0),
-    ] {
-        let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
-    }
+    ])?;
     host::privileges::drop_all()?;
     host::confine::confine_reader().map_err(io::Error::other)?;
     checkpoint::reader::serve(stdin(), stdout())

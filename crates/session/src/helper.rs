@@ -10,6 +10,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use serde::Serialize;
 
 /// What the first word of such a process begins with; its kind follows. The second is what it is to do, as JSON.
@@ -42,6 +45,21 @@ pub fn helper(kind: &str, order: &impl Serialize) -> io::Result<Command> {
     // The terminal's signals are the machine's business.
     command.process_group(0);
     Ok(command)
+}
+
+/// Has this process, a helper that may be given anything, end with its parent, and take no more of these resources than
+/// that, nor than it may already.
+///
+/// # Errors
+///
+/// The host does not have it so.
+pub fn bound(limits: &[(Resource, u64)]) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    for &(resource, most) in limits {
+        let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    Ok(())
 }
 
 /// Start a process that inherits a descriptor, under its number.

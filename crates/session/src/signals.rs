@@ -6,14 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// The highest number of a signal that a command can be sent.
-const NUMBER_MAX: u8 = 64;
-
 /// The number of a signal by its name, with or without SIG, or by number; none if there is no such signal.
 #[must_use]
 pub fn number_of(text: &str) -> Option<u8> {
     if let Ok(number) = text.parse() {
-        return (1..=NUMBER_MAX).contains(&number).then_some(number);
+        return spec::SIGNALS.contains(&number).then_some(number);
     }
     let name = text.to_ascii_uppercase();
     let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };

@@ -20,7 +20,8 @@ pub struct Boot {
     #[serde(with = "text::option", skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub initrd: Option<PathBuf>,
-    /// The directory with the kernel's modules, `lib/modules/RELEASE` or the one above [default: those of its package].
+    /// The directory with the kernel's modules, `lib/modules/RELEASE` or the one above [default: those of its package;
+    /// for a file those that the host has of the same release, if any].
     #[serde(with = "text::option", skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub modules: Option<PathBuf>,

@@ -64,7 +64,7 @@ pub use name::{Error as NotAName, Name, is_plain};
 pub use network::{Backend, Net, Network, Published, Tap, User, UserNetwork, check_published};
 pub use other::Other;
 pub use ports::Ports;
-pub use process::Process;
+pub use process::{Process, SIGNALS};
 pub use root::{Directory, DiskRoot, HostRoot, Root};
 pub use scheduling::Scheduling;
 pub use size::{Error as NotASize, parse as parse_size};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Other, is_default, text};
 
 /// The numbers of Linux's signals (signal(7)).
-const SIGNALS: std::ops::RangeInclusive<u8> = 1..=64;
+pub const SIGNALS: std::ops::RangeInclusive<u8> = 1..=64;
 
 /// A command, in the guest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -14,19 +14,19 @@ use std::io::{self, Read, Write};
 use std::process::Stdio;
 use std::rc::Rc;
 
-use rustix::process::{
-    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
-};
+use rustix::process::Resource;
 use serde::{Deserialize, Serialize};
 use spec::{Disk, shown};
 use vmm::disk::Reading;
+
+use bootdisk::limits;
 
 pub use bootdisk::Bootable;
 
 use super::disk;
 use super::error::Error;
 use super::files::Limit;
-use crate::helper::helper;
+use crate::helper::{bound, helper};
 
 /// The kind of process that reads a disk.
 pub const KIND: &str = "read-disk";
@@ -48,8 +48,16 @@ const REFUSED: u8 = 1;
 /// The longest reason that is taken, in bytes.
 const MAX_REASON_BYTES: u64 = 2048;
 
+/// The most of title and command line that is taken, in bytes: more than `bootdisk` reads.
+const MAX_TEXT_BYTES: u64 = 64 << 10;
+
 /// The most of each part that is taken, in bytes.
-const MAX_BYTES: [u64; 4] = [64 << 10, 64 << 10, 256 << 20, (1 << 30) + 4];
+const MAX_BYTES: [u64; 4] = [
+    MAX_TEXT_BYTES,
+    MAX_TEXT_BYTES,
+    limits::KERNEL_MAX_BYTES,
+    limits::INITRD_MAX_BYTES + limits::ARCHIVE_ALIGNMENT as u64,
+];
 
 /// Address space of the process: the largest kernel and initial RAM disk, one of them twice, and the program.
 const MAX_ADDRESS_SPACE_BYTES: u64 = 4 << 30;
@@ -156,13 +164,7 @@ impl bootdisk::Storage for Image {
 ///
 /// The process cannot be limited, or its parent has ended.
 pub fn serve(order: &ReadDisk) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    for (resource, most) in
-        [(Resource::As, MAX_ADDRESS_SPACE_BYTES), (Resource::Cpu, MAX_PROCESSOR_SECONDS)]
-    {
-        let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
-    }
+    bound(&[(Resource::As, MAX_ADDRESS_SPACE_BYTES), (Resource::Cpu, MAX_PROCESSOR_SECONDS)])?;
     let answer = look(order);
     let mut output = io::stdout().lock();
     match answer {

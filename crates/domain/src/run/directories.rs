@@ -68,15 +68,12 @@ impl Root<'_> {
     fn is_the_hosts(self) -> bool {
         match self {
             Self::Elsewhere | Self::Image(_) | Self::Layers => false,
-            Self::Here(directory) => is_hosts_root(&directory.path),
+            Self::Here(directory) => {
+                directory.path.canonicalize().is_ok_and(|path| path == Path::new("/"))
+            }
             Self::Host => true,
         }
     }
-}
-
-/// Whether a directory is the host's root.
-fn is_hosts_root(path: &Path) -> bool {
-    path.canonicalize().is_ok_and(|path| path == Path::new("/"))
 }
 
 /// Whether credentials are shown, which lie below a directory that is shared.
@@ -112,8 +109,9 @@ pub struct Directories {
 impl Directories {
     /// What the options name.
     pub fn open(spec: &Spec, root: Root<'_>) -> Result<Self, Error> {
-        let mut directories = Self::default();
-        let named = caches::volumes(spec, root.is_the_hosts())?;
+        let is_the_host = root.is_the_hosts();
+        let mut directories = Self { is_the_host, ..Self::default() };
+        let named = caches::volumes(spec, is_the_host)?;
         match root {
             Root::Elsewhere | Root::Layers => {}
             Root::Here(spec::Directory { path, writable, suid, other: _ }) => {
@@ -222,7 +220,6 @@ impl Directories {
     }
 
     fn add_root(&mut self, root: &Path, is_writable: bool, secrets: Secrets) -> Result<(), Error> {
-        self.is_the_host = is_hosts_root(root);
         let (kind, validity) = match is_writable {
             true => (Kind::Root, SHARED_VALIDITY),
             false => (Kind::OverlaidRoot, ROOT_VALIDITY),

@@ -29,23 +29,21 @@ use crate::unpack;
 /// Where the host's kernels have theirs.
 const OF_THE_HOST: &str = "/lib/modules";
 
-/// Drivers, each with what is in every kernel that has it built in, and in no other. The names
-/// include their end, because others begin so.
-const MARKS: [(&str, &[u8]); 5] = [
-    ("virtio_pci", b"virtio-pci\0"),
-    ("virtiofs", b"virtiofs\0"),
-    ("virtio_blk", b"virtio_blk\0"),
-    ("overlay", b"redirect_dir"),
-    ("erofs", b"erofs\0"),
-];
+/// A driver that a kernel may have.
+struct Driver {
+    name: &'static str,
+    /// What is in every kernel that has it built in, and in no other. A name includes its end, because others begin so.
+    mark: &'static [u8],
+    /// Under which option of a kernel's configuration its builder finds it (Linux, `make menuconfig`).
+    option: &'static str,
+}
 
-/// Under which option of a kernel's configuration its builder finds a driver (Linux, `make menuconfig`).
-const OPTIONS: [(&str, &str); 5] = [
-    ("virtio_pci", "CONFIG_VIRTIO_PCI"),
-    ("virtiofs", "CONFIG_VIRTIO_FS"),
-    ("virtio_blk", "CONFIG_VIRTIO_BLK"),
-    ("overlay", "CONFIG_OVERLAY_FS"),
-    ("erofs", "CONFIG_EROFS_FS"),
+const DRIVERS: [Driver; 5] = [
+    Driver { name: "virtio_pci", mark: b"virtio-pci\0", option: "CONFIG_VIRTIO_PCI" },
+    Driver { name: "virtiofs", mark: b"virtiofs\0", option: "CONFIG_VIRTIO_FS" },
+    Driver { name: "virtio_blk", mark: b"virtio_blk\0", option: "CONFIG_VIRTIO_BLK" },
+    Driver { name: "overlay", mark: b"redirect_dir", option: "CONFIG_OVERLAY_FS" },
+    Driver { name: "erofs", mark: b"erofs\0", option: "CONFIG_EROFS_FS" },
 ];
 
 /// See above.
@@ -133,15 +131,15 @@ fn of_the_host(release: &str) -> Option<Given> {
 
 /// What an unpacked kernel has built in, of the drivers that are known here.
 fn built_in(kernel: &[u8]) -> Vec<&'static str> {
-    let has = |mark: &[u8]| memchr::memmem::find(kernel, mark).is_some();
-    MARKS.iter().filter(|(_, mark)| has(mark)).map(|(name, _)| *name).collect()
+    let has = |driver: &&Driver| memchr::memmem::find(kernel, driver.mark).is_some();
+    DRIVERS.iter().filter(has).map(|driver| driver.name).collect()
 }
 
 /// Drivers as a text for somebody who builds kernels.
 pub fn described(names: &[&str]) -> String {
-    let option = |name: &&str| OPTIONS.iter().find(|(driver, _)| driver == name).map(|it| it.1);
-    let texts = names.iter().map(|name| match option(name) {
-        Some(option) => format!("{name} ({option})"),
+    let known = |name: &str| DRIVERS.iter().find(|driver| driver.name == name);
+    let texts = names.iter().map(|name| match known(name) {
+        Some(Driver { option, .. }) => format!("{name} ({option})"),
         None => (*name).to_owned(),
     });
     texts.collect::<Vec<_>>().join(", ")

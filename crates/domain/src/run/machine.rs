@@ -84,6 +84,18 @@ impl Write for Tee {
     }
 }
 
+/// What a machine is started from.
+pub struct Parts {
+    /// What it consists of.
+    pub configuration: Configuration,
+    /// What was kept of its devices.
+    pub handles: Handles,
+    /// Whether its end is waited for.
+    pub wait: Wait,
+    /// What is to be told of it besides its end.
+    pub telling: Telling,
+}
+
 /// What is to be told of a machine besides its end.
 #[derive(Clone, Default)]
 pub struct Telling {
@@ -133,12 +145,10 @@ impl Machine {
     /// [`Machine::finish`] waits for its end as `wait` says.
     pub fn start(
         board: spec::Board,
-        mut configuration: Configuration,
-        handles: Handles,
-        wait: Wait,
-        telling: Telling,
+        parts: Parts,
         remote: Arc<OnceLock<vmm::Remote>>,
     ) -> Result<Machine, Error> {
+        let Parts { mut configuration, handles, wait, telling } = parts;
         plugged::put_in_bus_order(&mut configuration.devices);
         let processors = configuration.processors;
         let history = telling.history.clone();

@@ -29,10 +29,10 @@ use session::{Ending, Input, Outputs, Passing, Session, Signals, Verdict};
 
 use super::error::Error;
 use super::guest::{self, Guest};
-use super::machine::{self, Machine, Telling, Wait};
+use super::machine::{self, Machine, Parts, Telling, Wait};
 use super::order::order;
 use super::paravirtual::{self, Words, is_paravirtual};
-use super::plugged::{self, Handles};
+use super::plugged;
 use super::tail::Tail;
 use super::warm::{Start, Unnamed};
 use super::{backends, devices};
@@ -115,16 +115,13 @@ fn run_guest(
     host::inherited::close_marked();
     let run = Prepared {
         spec,
-        configuration,
-        handles,
+        parts: Parts { configuration, handles, wait: Wait::of(spec, keeps_writes), telling },
         needs,
         conversation,
         parameters,
         snapshots,
         warm,
         copy,
-        wait: Wait::of(spec, keeps_writes),
-        telling,
         deadline,
         signals,
         child,
@@ -149,9 +146,7 @@ fn signals_for(spec: &Spec) -> io::Result<Signals> {
 /// A machine that lacks only its console and its command line.
 struct Prepared<'a> {
     spec: &'a Spec,
-    configuration: vmm::Configuration,
-    /// What was kept of its devices.
-    handles: Handles,
+    parts: Parts,
     /// What the guest's init is told that its system must have.
     needs: Vec<Frame>,
     /// What it was told already.
@@ -163,8 +158,6 @@ struct Prepared<'a> {
     warm: Option<(File, Finish)>,
     /// Where the serial console is to be copied.
     copy: Option<File>,
-    wait: Wait,
-    telling: Telling,
     deadline: Option<Instant>,
     signals: Signals,
     child: Option<Child>,
@@ -188,7 +181,7 @@ impl Prepared<'_> {
 
     /// One with nothing of ours in it: its console is on our standard streams.
     fn run_plain(mut self, domain: &mut Domain) -> Result<Verdict, Error> {
-        let (spec, configuration) = (self.spec, &mut self.configuration);
+        let (spec, configuration) = (self.spec, &mut self.parts.configuration);
         // Linux is told where its console is; a Multiboot kernel may take its arguments by position.
         let is_multiboot = vmm::is_multiboot(&configuration.kernel);
         let console = paravirtual::words(spec, false).console;
@@ -199,39 +192,31 @@ impl Prepared<'_> {
         let ours = self.add_console()?;
         if !is_paravirtual(spec) {
             let serial = Serial::second(SerialBackend::default());
-            self.configuration.devices.push(Box::new(serial));
+            self.parts.configuration.devices.push(Box::new(serial));
         }
         let ours = domain.serve_plain(ours, self.snapshots)?;
         let remote = domain.machine.clone();
-        let (machine, mut started) = Started::start(
-            spec.machine.board,
-            self.configuration,
-            self.handles,
-            self.wait,
-            self.telling,
-            remote.clone(),
-        )?;
+        let (machine, mut started) =
+            Started::start(spec.machine.board, self.parts, remote.clone())?;
         let mut outputs = Outputs::default();
         if let Some(child) = self.child
             && started.wait()
         {
             domain.going_on(child)?.go_on(&mut outputs)?;
         }
-        // What runs without us has an input, and nobody who types.
-        let input = if spec.life.detached { Input::Endless } else { Input::Ours };
-        let user = User { raw: terminal::is_interactive(), input, outputs, ..User::default() };
+        let user = User::at_console(spec, outputs);
         converse(console_link(ours, remote)?, machine, self.deadline, user, self.signals)
     }
 
     /// Gives the machine the console that its kernel is told of, a serial port or a virtio console, and returns the way
     /// to it.
     fn add_console(&mut self) -> Result<session::Line, Error> {
-        let devices = &mut self.configuration.devices;
+        let devices = &mut self.parts.configuration.devices;
         let (ours, theirs) = session::Line::pair()?;
         let copy = self.copy.take();
         let serial = if guest::has_virtio_console(self.spec, &self.parameters) {
             let port = machine::console(theirs, terminal::size());
-            self.handles.window = Some(plugged::add_console(devices, port)?);
+            self.parts.handles.window = Some(plugged::add_console(devices, port)?);
             SerialBackend {
                 output: copy.map(|copy| Box::new(copy) as _),
                 ..SerialBackend::default()
@@ -253,7 +238,7 @@ impl Prepared<'_> {
         order: &Order,
         parameter: &str,
     ) -> Result<Verdict, Error> {
-        let (spec, configuration) = (self.spec, &mut self.configuration);
+        let (spec, configuration) = (self.spec, &mut self.parts.configuration);
         let rdinit = format!("rdinit={}", initramfs::INIT);
         let quiet = if spec.watch.verbose == 0 && self.copy.is_none() { "quiet" } else { "" };
         // A panic resets the guest at once, and its command is lost with it. Before its init the kernel would
@@ -279,7 +264,8 @@ impl Prepared<'_> {
         if (domain.is_known() || running.is_some()) && !is_paravirtual(spec) {
             let (end, theirs) = session::Line::pair()?;
             let port = machine::console(theirs, (0, 0));
-            self.handles.window = Some(plugged::add_console(&mut configuration.devices, port)?);
+            self.parts.handles.window =
+                Some(plugged::add_console(&mut configuration.devices, port)?);
             console = Some(end);
         }
         let time = time_of(configuration).map_err(machine::Error::Machine)?;
@@ -296,14 +282,7 @@ impl Prepared<'_> {
             link = link.on_start(move |outputs| going_on.go_on(outputs));
         }
         let remote = domain.machine.clone();
-        let (machine, mut started) = Started::start(
-            spec.machine.board,
-            self.configuration,
-            self.handles,
-            self.wait,
-            self.telling,
-            remote,
-        )?;
+        let (machine, mut started) = Started::start(spec.machine.board, self.parts, remote)?;
         // A command that runs already says nothing of that; it does when the machine goes on.
         if running.is_some() && started.wait() {
             link.note_started();
@@ -378,6 +357,14 @@ struct User {
     tail: Tail,
 }
 
+impl User {
+    /// Whoever sits at the console of a machine, or nobody. What runs without us has an input, and nobody who types.
+    fn at_console(spec: &Spec, outputs: Outputs) -> Self {
+        let input = if spec.life.detached { Input::Endless } else { Input::Ours };
+        Self { raw: terminal::is_interactive(), input, outputs, ..Self::default() }
+    }
+}
+
 /// Where it is heard that the machine runs.
 struct Started {
     notice: mpsc::Receiver<()>,
@@ -412,12 +399,10 @@ impl Started {
     /// turns out not to fit is started once more, and needs them for that ([`super::start`]).
     fn start(
         board: spec::Board,
-        mut configuration: vmm::Configuration,
-        handles: Handles,
-        wait: Wait,
-        telling: Telling,
+        mut parts: Parts,
         remote: crate::server::Machine,
     ) -> Result<(Machine, Self), Error> {
+        let configuration = &mut parts.configuration;
         let drop_all = || host::privileges::drop_all().map_err(io::Error::from);
         let (sender, notice) = mpsc::channel();
         configuration.on_start = Some(vmm::Notice::new(move || {
@@ -426,11 +411,11 @@ impl Started {
         }));
         let is_confined = configuration.confine;
         let goes_on = is_confined && configuration.snapshot.is_some();
-        let fits = goes_on.then(|| Self::rendezvous(&mut configuration));
+        let fits = goes_on.then(|| Self::rendezvous(configuration));
         if is_confined && !goes_on {
             drop_all()?;
         }
-        let machine = Machine::start(board, configuration, handles, wait, telling, remote)?;
+        let machine = Machine::start(board, parts, remote)?;
         if let Some((fits, go_on)) = fits
             && fits.recv().is_ok()
         {

@@ -16,8 +16,7 @@ use crate::domain::{Domain, GoingOn, ProcessOne};
 use crate::run::machine;
 use crate::run::paravirtual::{self, Words};
 use provision::initramfs;
-use session::terminal;
-use session::{Input, Outputs, Verdict};
+use session::{Outputs, Verdict};
 
 /// What tells the guest's init that it may not be the first one to hear us.
 const REBOOTS: &str = "biv.reboots";
@@ -30,7 +29,7 @@ impl Prepared<'_> {
         order: &Order,
         parameter: &str,
     ) -> Result<Verdict, Error> {
-        let (spec, configuration) = (self.spec, &mut self.configuration);
+        let (spec, configuration) = (self.spec, &mut self.parts.configuration);
         let rdinit = format!("rdinit={}", initramfs::INIT);
         let Words { console: kernels, channel, mtu } =
             paravirtual::words(spec, !parameter.is_empty());
@@ -42,7 +41,7 @@ impl Prepared<'_> {
         configuration.reboot = !spec.boot.no_reboot && configuration.snapshot.is_none();
         let time = super::time_of(configuration).map_err(machine::Error::Machine)?;
         let ours = self.add_console()?;
-        let lines = lines_to_init(&mut self.configuration.devices, true)?;
+        let lines = lines_to_init(&mut self.parts.configuration.devices, true)?;
         let (notice, notifier) = UnixStream::pair()?;
         let process_one = ProcessOne {
             order: order.encode().map_err(session::Error::from)?,
@@ -57,17 +56,9 @@ impl Prepared<'_> {
             domain.log.iter().for_each(|log| outputs.keep_in(log));
         }
         let remote = domain.machine.clone();
-        let (machine, _) = Started::start(
-            spec.machine.board,
-            self.configuration,
-            self.handles,
-            self.wait,
-            self.telling,
-            remote.clone(),
-        )?;
+        let (machine, _) = Started::start(spec.machine.board, self.parts, remote.clone())?;
         attend(notice, going_on, remote.clone())?;
-        let input = if spec.life.detached { Input::Endless } else { Input::Ours };
-        let user = User { raw: terminal::is_interactive(), input, outputs, ..User::default() };
+        let user = User::at_console(spec, outputs);
         let verdict =
             converse(console_link(ours, remote)?, machine, self.deadline, user, self.signals);
         // A guest in which nothing could run has switched itself off.
