@@ -46,6 +46,15 @@ number=0
 while :; do number=$((number + 1)); echo \"number $number.\"; /bin/busybox sleep 0.1; done
 ";
 
+/// That of one that counts on a virtio console.
+const COUNTING_ON_HVC: &str = "#!/bin/busybox sh
+/bin/busybox mount -t devtmpfs dev /dev
+for driver in /drivers/*; do /bin/busybox insmod $driver; done
+exec >/dev/hvc0
+number=0
+while :; do number=$((number + 1)); echo \"number $number.\"; /bin/busybox sleep 0.1; done
+";
+
 /// What a distribution's GRUB would read.
 const GRUB: &str = "set default=\"${saved_entry}\"
 load_env
@@ -66,7 +75,7 @@ const SECTOR_BYTES: u64 = 512;
 fn initrd(init: &str) -> Vec<u8> {
     let guest = Guest::provide(&[Part::Busybox, Part::Kernel, Part::Drivers]).expect("a guest");
     let busybox = fs::read(guest.busybox().expect("it is there").program).expect("likewise");
-    let drivers = guest.drivers(&[provision::VIRTIO, &["virtio_blk"]].concat());
+    let drivers = guest.drivers(&[provision::VIRTIO, &["virtio_blk", "virtio_console"]].concat());
     let mut archive = Archive::new(Vec::new());
     for name in ["bin", "dev", "drivers", "proc", "sys"] {
         let directory = Metadata::new(mode::DIRECTORY | 0o755);
@@ -86,12 +95,17 @@ fn initrd(init: &str) -> Vec<u8> {
 
 /// A file system (ext4) for booting, with the default kernel.
 fn booting(place: &Place, init: &str) -> PathBuf {
+    booting_by(place, init, GRUB)
+}
+
+/// One with this for GRUB.
+fn booting_by(place: &Place, init: &str, grub: &str) -> PathBuf {
     let tree = place.path.join("booting");
     fs::create_dir_all(tree.join("grub")).expect("there is room");
     let guest = Guest::provide(&[Part::Kernel]).expect("a guest");
     fs::copy(guest.kernel(), tree.join("vmlinuz")).expect("there is room");
     fs::write(tree.join("initrd"), initrd(init)).expect("there is room");
-    fs::write(tree.join("grub/grub.cfg"), GRUB).expect("there is room");
+    fs::write(tree.join("grub/grub.cfg"), grub).expect("there is room");
     fs::write(tree.join("grub/grubenv"), "# GRUB Environment Block\n").expect("there is room");
     let image = place.path.join("booting.img");
     place.make_file_system(&tree, &image, &["-L", "booting"], "64M");
@@ -169,10 +183,21 @@ fn a_reboot_starts_the_same_kernel_and_so_does_another_start() {
 
 #[test]
 fn a_disk_goes_on_from_a_snapshot() {
+    check_goes_on(COUNTING, GRUB, &[]);
+}
+
+/// The user's own parameters come after those of the disk.
+#[test]
+fn a_disk_with_a_virtio_console_goes_on_from_a_snapshot() {
+    let grub = GRUB.replace("of=the-disk", "console=hvc0");
+    check_goes_on(COUNTING_ON_HVC, &grub, &["--append", "and=more"]);
+}
+
+fn check_goes_on(init: &str, grub: &str, options: &[&str]) {
     let place = Place::new();
     let path = place.path.join("disk.img");
-    disk(&path, &[&booting(&place, COUNTING)]);
-    place.detach("one", &["--boot-disk", path.to_str().expect("text")]);
+    disk(&path, &[&booting_by(&place, init, grub)]);
+    place.detach("one", &[&["--boot-disk", path.to_str().expect("text")], options].concat());
     wait_for("it counts", || place.console("one").contains("number 3."));
     let file = place.path.join("snapshot");
     let file = file.to_str().expect("text");

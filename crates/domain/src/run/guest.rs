@@ -21,7 +21,6 @@ use super::paravirtual::{self, is_paravirtual};
 use super::warm::{self, Key, Start};
 use super::{disk, files, image, plugged};
 use crate::domain::{Beginning, Domain, Plan};
-use crate::say::say;
 use crate::{unpack, vsock};
 use hub::Conversation;
 use provision::images::Image;
@@ -48,6 +47,8 @@ pub struct Guest {
     pub parameters: String,
     /// What runs in it, if another `biv run` has started that.
     pub known_command: Option<Vec<String>>,
+    /// What its user is told of it, if it starts.
+    pub remark: Option<String>,
 }
 
 /// What a machine that goes on from a snapshot sees, as far as its state does not tell.
@@ -126,7 +127,14 @@ enum UserSpace {
 }
 
 impl UserSpace {
-    fn choose(spec: &Spec, kernel: &Kernel, root: Option<&Given>) -> Result<Self, Error> {
+    /// The user is told that the machine has busybox where it was to have the host's files: `remark` is what is said,
+    /// once all that could be refused has been opened.
+    fn choose(
+        spec: &Spec,
+        kernel: &Kernel,
+        root: Option<&Given>,
+        remark: &mut Option<String>,
+    ) -> Result<Self, Error> {
         match () {
             () if is_plain(spec) => return Ok(Self::Plain),
             () if matches!(spec.root, spec::Root::Disk(_)) => return Ok(Self::Disk),
@@ -146,7 +154,7 @@ impl UserSpace {
             Some(Given::Directory(root)) if root.writable => Err(Error::PackedRoot(missing)),
             Some(_) => Ok(Self::Packed),
             None => {
-                say(&format!(
+                *remark = Some(format!(
                     "this kernel cannot mount the host's files, and the machine has busybox \
                      instead: it has neither built in nor as modules {missing}; --modules DIR \
                      names its modules, --busybox asks for busybox"
@@ -244,7 +252,8 @@ impl Guest {
     pub fn find(spec: &Spec) -> Result<Self, Error> {
         let kernel = Kernel::choose(spec)?;
         let root = Given::find(spec)?;
-        let user_space = UserSpace::choose(spec, &kernel, root.as_ref())?;
+        let mut remark = None;
+        let user_space = UserSpace::choose(spec, &kernel, root.as_ref(), &mut remark)?;
         match (user_space, &root) {
             (UserSpace::Plain, _) if !spec.mounts.is_empty() => {
                 return Err(Error::Plain("--volume"));
@@ -370,6 +379,7 @@ impl Guest {
             has_shared_root,
             parameters,
             known_command: None,
+            remark,
         })
     }
 
@@ -424,6 +434,7 @@ impl Guest {
             has_shared_root,
             parameters: String::new(),
             known_command: None,
+            remark: None,
         })
     }
 
@@ -609,10 +620,13 @@ pub fn can_be_restored(spec: &Spec) -> bool {
     !spec.disks().any(|disk| disk.snapshot) && !is_connected
 }
 
-/// The console of a machine that its disk's parameters say, as its own would say it.
-fn console_of(parameters: &str) -> Option<String> {
-    let mut words = parameters.split_ascii_whitespace();
-    words.rfind(|word| word.starts_with("console=")).map(str::to_owned)
+/// The kernel's parameters as far as the machine itself depends on them: those of the user's, after the console that
+/// those of its disk name. The last console is the machine's.
+fn recorded_parameters(append: Option<&str>, of_disk: &str) -> Option<String> {
+    let mut of_disk = of_disk.split_ascii_whitespace();
+    let console = of_disk.rfind(|word| word.starts_with("console="));
+    let words: Vec<&str> = console.into_iter().chain(append).collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// What is recorded of a machine that is started so.
@@ -632,7 +646,7 @@ fn recorded(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
     let mut kept = Spec {
         machine: Machine { other: Other::default(), ..spec.machine.clone() },
         boot: Boot {
-            append: spec.boot.append.clone().or_else(|| console_of(&guest.parameters)),
+            append: recorded_parameters(spec.boot.append.as_deref(), &guest.parameters),
             init: spec.boot.init.clone(),
             ..Boot::default()
         },

@@ -16,6 +16,7 @@ use crate::debugging;
 use crate::domain::{Beginning, Domain, GuestEnd, Plan};
 use crate::inspect;
 use crate::network;
+use crate::say::say;
 use crate::snapshot::{Finish, Snapshots};
 use crate::toolstack;
 use hub::Conversation;
@@ -86,6 +87,7 @@ fn run_guest(
     let _held = std::mem::take(&mut guest.directories.held);
     let start = std::mem::take(&mut guest.start);
     let parameters = std::mem::take(&mut guest.parameters);
+    let remark = guest.remark.take();
     let mut configuration = guest.configuration(spec)?;
     let (warm, conversation) = match start {
         Start::Cold => (None, None),
@@ -112,6 +114,7 @@ fn run_guest(
     let snapshots = Snapshots::new(guest::can_be_restored(spec), has_modules);
     configuration.held = debugging::offer(&spec.watch, domain).map_err(Error::Gdb)?;
     // Everything is open.
+    remark.iter().for_each(|remark| say(remark));
     host::inherited::close_marked();
     let run = Prepared {
         spec,
