@@ -85,7 +85,7 @@ fn a_serial_line_does_where_there_is_no_port() {
         "--",
         "sh",
         "-c",
-        "ls -l /proc/1/fd | grep -o '/dev/ttyS1'; wc -c; echo oops >&2; exit 7",
+        "ls -l /proc/1/fd | grep -o '/dev/ttyS1' | sort -u; wc -c; echo oops >&2; exit 7",
     ]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("biv can be started");
