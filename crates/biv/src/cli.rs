@@ -100,7 +100,7 @@ impl Cli {
 /// List, fetch and remove Debian's kernels, for `biv run --kernel VERSION`.
 ///
 /// Kernels are kept in $XDG_CACHE_HOME/bivouac with the drivers for the machine's devices. The host's apt downloads
-/// them and verifies Debian's signatures.
+/// them and verifies Debian's signatures; where there is no apt, biv does.
 #[derive(Debug, Args)]
 pub struct Kernel {
     /// What

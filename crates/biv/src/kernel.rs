@@ -31,7 +31,7 @@ pub fn kernel(action: &KernelAction) -> Result<(), String> {
                 flavour: (*flavour).into(),
             };
             let kernel = kernels::pull(&wanted).map_err(|error| match error {
-                provision::Error::Apt(error) => said(&error),
+                provision::Error::Packages(error) => said(&error),
                 provision::Error::Package(error) => said(&error),
                 error => said(&error),
             })?;

@@ -144,7 +144,10 @@ fn a_host_without_apt_or_cache_names_the_way_round() {
     let home = std::env::temp_dir().join(format!("biv-no-apt-{}", std::process::id()));
     fs::create_dir_all(&home).unwrap();
     let mut without_apt = biv(&["run", "--", "true"]);
-    check_failure(without_apt.env("HOME", &home).env("PATH", "/nonexistent"), 125, &options);
+    without_apt.env("HOME", &home).env("PATH", "/nonexistent");
+    // Nobody is there, wherever this test is run.
+    without_apt.env("BIVOUAC_DEBIAN_MIRROR", "http://127.0.0.1:1/debian");
+    check_failure(&mut without_apt, 125, &options);
     fs::remove_dir_all(&home).unwrap();
 }
 

@@ -15,11 +15,14 @@ const APT_GET: &str = r#"echo "$*" >> "$HOME/calls"
 test -n "$APT_CONFIG" && cp "$APT_CONFIG" "$HOME/apt.conf"
 case "$1" in
 update) echo 'dlstatus:1:50.0:Retrieving' ;;
-download) sleep 0.2; echo package > "$2_1.0_amd64.deb" ;;
+download) sleep 0.2; contents "$2" >"$2.tar"
+    { printf '!<arch>\n'
+    printf '%-16s%-12s%-6s%-6s%-8s%-10s`\n' data.tar 0 0 0 100644 "$(wc -c <"$2.tar")"
+    cat "$2.tar"; } > "$2_1.0_amd64.deb" ;;
 esac"#;
 
 /// Prints the files of both packages, whichever is asked for.
-const DPKG_DEB: &str = r#"cd "$HOME/files" && tar c ."#;
+const CONTENTS: &str = r#"cd "$HOME/files" && tar c ."#;
 
 impl Host {
     fn new(name: &str) -> Host {
@@ -34,7 +37,7 @@ impl Host {
         host.script("tools/apt-config", "echo 'Acquire::http::Proxy \"http://proxy\";'");
         host.offer("6.12.0-1-cloud-amd64");
         host.script("tools/apt-get", APT_GET);
-        host.script("tools/dpkg-deb", DPKG_DEB);
+        host.script("tools/contents", CONTENTS);
         host
     }
 
@@ -228,6 +231,17 @@ fn a_missing_network_is_not_taken_for_a_missing_package() {
 }
 
 #[test]
+fn a_host_without_apt_asks_debians_archive() {
+    let host = Host::new("without");
+    fs::remove_dir_all(host.home.join("tools")).unwrap();
+    let mut command = host.command();
+    command.env("PATH", &host.home).env("BIVOUAC_DEBIAN_MIRROR", "http://127.0.0.1:1/debian/");
+    let said = message(&command.output().unwrap());
+    assert!(said.contains("http://127.0.0.1:1/debian/dists/trixie/InRelease"), "{said}");
+    assert!(said.contains("default guest") && !host.cache().join("work").exists(), "{said}");
+}
+
+#[test]
 fn a_full_disk_ends_apt() {
     let host = Host::new("full");
     fs::create_dir(host.home.join(".cache")).unwrap();
@@ -259,7 +273,7 @@ fn a_package_without_the_file_is_refused() {
     let host = Host::new("empty");
     fs::remove_dir_all(host.home.join("files/boot")).unwrap();
     check_refusal(&host, &["boot/vmlinuz-"]);
-    host.script("tools/dpkg-deb", "echo garbage; exit 2");
+    host.script("tools/contents", "echo garbage");
     check_refusal(&host, &["unpack"]);
 }
 
@@ -341,7 +355,7 @@ fn a_kernel_comes_in_as_many_packages_as_it_has() {
         case "$*" in *linux-binary*) tar c usr/lib/modules/x/vmlinuz ;;
         *linux-modules*) tar c usr/lib/modules/x/virtio_blk.ko ;;
         *) tar c --files-from /dev/null ;; esac"#;
-    host.script("tools/dpkg-deb", unpack);
+    host.script("tools/contents", unpack);
     assert_eq!(says(&host, &["kernel", "pull"]), format!("{RELEASE}\n"));
     let place = host.cache().join("kernels").join(RELEASE);
     assert_eq!(fs::read(place.join("vmlinuz")).unwrap(), b"a newer kernel\n");
@@ -353,7 +367,7 @@ fn a_kernel_comes_in_as_many_packages_as_it_has() {
     assert!(used.contains("cannot boot"), "{used}");
     assert_eq!(fs::read(host.cache().join("kernel/vmlinuz")).unwrap(), b"a newer kernel\n");
     // A kernel without an image is refused.
-    host.script("tools/dpkg-deb", "tar c --files-from /dev/null");
+    host.script("tools/contents", "tar c --files-from /dev/null");
     let empty = message(&host.verb(&["kernel", "pull"]).output().unwrap());
     assert!(empty.contains("boot/vmlinuz-"), "{empty}");
 }

@@ -15,16 +15,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
-use super::limits::{APT_SILENCE_TIMEOUT, MAX_KERNEL_PACKAGES};
+use super::limits::APT_SILENCE_TIMEOUT;
 use super::progress::Progress;
-
-/// Packages that depend on the current kernel package, best first: Debian's for virtual machines,
-/// Debian's for all machines, Ubuntu's for virtual machines.
-const KERNEL_PACKAGES: &[&str] =
-    &["linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual"];
-
-/// How packages begin that have files of a kernel: its image and its modules.
-const KERNEL_PARTS: [&str; 3] = ["linux-image-", "linux-binary-", "linux-modules-"];
 
 /// What is not: which lists to fetch is our business.
 const DROPPED_SETTINGS: &[&str] = &["Acquire::IndexTargets", "Acquire::Languages"];
@@ -137,10 +129,10 @@ pub fn site() -> Option<String> {
 }
 
 /// The suite with newer packages for the host's own release, if it is Debian's.
-pub fn backports() -> Option<String> {
-    let codename = sources().ok()?.into_iter().next()?.codename;
-    let release = codename.split('-').next()?;
-    Some(format!("{release}-backports"))
+pub fn backports() -> Result<Option<String>, Error> {
+    let source = sources()?.into_iter().next();
+    let release = source.and_then(|source| source.codename.split('-').next().map(str::to_owned));
+    Ok(release.map(|release| format!("{release}-backports")))
 }
 
 /// apt with private state.
@@ -182,7 +174,8 @@ impl Apt {
         Ok(())
     }
 
-    fn no_package(&self, name: &str) -> Error {
+    /// Why there is none of this name.
+    pub fn no_package(&self, name: &str) -> Error {
         match &self.complaint {
             Some(complaint) => Error::Update(complaint.clone()),
             None => Error::NoPackage(name.to_owned()),
@@ -213,41 +206,11 @@ impl Apt {
         fs::write(&self.configuration, text).map_err(at(&self.configuration))
     }
 
-    /// The name of the package that contains the current kernel.
-    pub fn kernel_package(&self) -> Result<String, Error> {
-        for package in KERNEL_PACKAGES {
-            match self.kernel_of(package) {
-                Err(Error::NoPackage(_) | Error::Update(_)) => {}
-                found => return found,
-            }
-        }
-        Err(self.no_package(KERNEL_PACKAGES[0]))
-    }
-
-    /// The name of the kernel's package on which another one depends.
-    pub fn kernel_of(&self, meta_package: &str) -> Result<String, Error> {
+    /// What the lists say of a package; nothing if they have none of that name.
+    pub fn show(&self, package: &str) -> Result<String, Error> {
         let mut show = self.command("apt-cache");
-        let shown = run(show.args(["show", "--no-all-versions", meta_package]), "apt-cache")?;
-        dependency_on_kernel(&shown.stdout).ok_or_else(|| self.no_package(meta_package))
-    }
-
-    /// The packages that have the files of the kernel in `package`, which is the first: since Debian 14 that has
-    /// neither image nor modules, and depends on those that have; Ubuntu's has no modules.
-    pub fn parts_of_kernel(&self, package: &str) -> Result<Vec<String>, Error> {
-        let mut parts = vec![package.to_owned()];
-        let mut next = 0;
-        while next < parts.len() && parts.len() < MAX_KERNEL_PACKAGES {
-            let mut show = self.command("apt-cache");
-            let shown = run(show.args(["show", "--no-all-versions", &parts[next]]), "apt-cache")?;
-            for name in dependencies(&shown.stdout) {
-                let is_part = KERNEL_PARTS.iter().any(|part| name.starts_with(part));
-                if is_part && !parts.contains(&name) && parts.len() < MAX_KERNEL_PACKAGES {
-                    parts.push(name);
-                }
-            }
-            next += 1;
-        }
-        Ok(parts)
+        let shown = run(show.args(["show", "--no-all-versions", package]), "apt-cache")?;
+        Ok(String::from_utf8_lossy(&shown.stdout).into_owned())
     }
 
     /// Downloads a package; apt checks that it is what the signed lists say.
@@ -409,22 +372,6 @@ fn private_configuration(host: &[u8], directory: &Path) -> String {
     text
 }
 
-/// The kernel that the newest `Depends:` of `apt-cache show` names.
-fn dependency_on_kernel(shown: &[u8]) -> Option<String> {
-    dependencies(shown).into_iter().find(|name| name.starts_with("linux-image-"))
-}
-
-/// All packages that it names.
-fn dependencies(shown: &[u8]) -> Vec<String> {
-    let shown = String::from_utf8_lossy(shown);
-    let depends = shown.lines().find_map(|line| line.strip_prefix("Depends:")).unwrap_or_default();
-    let names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
-    let is_name = |name: &str| {
-        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
-    };
-    names.filter(|name| is_name(name)).map(str::to_owned).collect()
-}
-
 /// The percentage in `dlstatus:ITEM:PERCENT:TEXT` (apt's README.progress-reporting).
 fn download_percent(line: &str) -> Option<f64> {
     line.strip_prefix("dlstatus:")?.split(':').nth(1)?.parse().ok()
@@ -443,18 +390,6 @@ fn first_complaint(text: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_kernel_is_found_behind_its_meta_package() {
-        let shown = b"Package: linux-image-cloud-amd64\nSource: linux-signed-amd64\n\
-            Depends: linux-image-6.1.0-37-cloud-amd64 (= 6.1.140-1)\nSection: kernel\n";
-        let found = dependency_on_kernel(shown);
-        assert_eq!(found.as_deref(), Some("linux-image-6.1.0-37-cloud-amd64"));
-        let ubuntu = b"Depends: linux-image-6.8.0-60-generic, linux-modules-extra\n";
-        assert_eq!(dependency_on_kernel(ubuntu).as_deref(), Some("linux-image-6.8.0-60-generic"));
-        assert_eq!(dependency_on_kernel(b""), None);
-        assert_eq!(dependency_on_kernel(b"Depends: linux-image-$(reboot)\n"), None);
-    }
 
     #[test]
     fn hooks_of_the_host_are_not_taken_over() {

@@ -8,8 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::apt::{self, Apt};
 use super::cache::{self, Lock, at, cache_directory};
+use super::packages::{self, Packages};
 use super::progress::Progress;
 use super::{Error, NAME, download, package};
 
@@ -133,33 +133,34 @@ fn only_one(kernels: Vec<Kernel>, name: &str) -> Result<Option<Kernel>, Error> {
 pub fn pull(wanted: &Wanted) -> Result<Kernel, Error> {
     let work = Lock::take(&cache_directory()?)?.work()?;
     let progress = Progress::start();
-    let (apt, package) = choose(wanted, work.path(), &progress)?;
+    let (packages, package) = choose(wanted, work.path(), &progress)?;
     let release = package.trim_start_matches("linux-image-");
     let fresh = work.path().join(release);
-    download(&apt, &apt.parts_of_kernel(&package)?, package::unpack_kernel, &fresh, &progress)?;
+    let parts = packages.parts_of_kernel(&package)?;
+    download(&packages, &parts, package::unpack_kernel, &fresh, &progress)?;
     let place = work.install(&fresh, Path::new(DIRECTORY).join(release))?;
     Kernel::open(place.clone()).ok_or_else(|| at(&place)(io::ErrorKind::NotFound.into()).into())
 }
 
 /// The first of the suites that may have it that does.
-fn choose(wanted: &Wanted, work: &Path, progress: &Progress) -> Result<(Apt, String), Error> {
+fn choose(wanted: &Wanted, work: &Path, progress: &Progress) -> Result<(Packages, String), Error> {
     let meta_package = wanted.flavour.meta_package();
     let mut suites = vec![wanted.suite.clone()];
     if wanted.suite.is_none() && wanted.version.is_some() {
-        suites.extend(apt::backports().map(Some));
+        suites.extend(packages::backports().map(Some));
     }
     let mut found = Vec::new();
     for (number, suite) in suites.iter().enumerate() {
-        let mut apt = Apt::prepare(&work.join(number.to_string()))?;
+        let mut packages = Packages::prepare(&work.join(number.to_string()))?;
         if let Some(suite) = suite {
-            apt.use_suite(suite)?;
+            packages.use_suite(suite)?;
         }
-        apt.update(progress)?;
-        let package = apt.kernel_of(meta_package)?;
+        packages.update(progress)?;
+        let package = packages.kernel_of(meta_package)?;
         let release = package.trim_start_matches("linux-image-");
         let version = wanted.version.as_deref().unwrap_or_default();
         if version.is_empty() || begins(release, version) {
-            return Ok((apt, package));
+            return Ok((packages, package));
         }
         found.push(release.to_owned());
     }

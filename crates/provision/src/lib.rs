@@ -1,5 +1,6 @@
 //! The default guest: Debian's kernel for cloud machines ([`recent`]) and a static busybox,
-//! downloaded once through the host's own package client and kept in the user's cache directory.
+//! downloaded once through the host's own package client, or from Debian's archive where the host has none
+//! ([`archive`]), and kept in the user's cache directory.
 //!
 //! What it is not: an image store. It keeps two parts, each a directory under
 //! `$XDG_CACHE_HOME/bivouac`.
@@ -10,10 +11,10 @@
 //!    ([`apt`]), so it needs no privilege, and installs nothing.
 //! 2. *All or nothing*: a part is unpacked beside its place and renamed into it, under a lock. A
 //!    part that is there is not downloaded again unless the user asks for it (`--refresh`).
-//! 3. *apt authenticates what it downloads*, with the keys that the host trusts.
-//! 4. *No C decompressor runs in this process.* `dpkg-deb` unpacks packages in a process of its
-//!    own; the modules in them are decompressed in Rust without unsafe code, up to a limit
-//!    ([`limits`]).
+//! 3. *What is downloaded is authenticated*: by apt, with the keys that the host trusts, or by the keys of Debian's
+//!    that this crate has.
+//! 4. *No C decompressor runs in this process.* Packages and the modules in them are decompressed in Rust without
+//!    unsafe code, up to a limit ([`limits`]).
 
 #![forbid(unsafe_code)]
 
@@ -24,9 +25,11 @@ use std::time::Duration;
 pub use cache::{Error as CacheError, cache_directory, trusted};
 use cache::{Lock, Work, at};
 use initramfs::Busybox;
+use packages::Packages;
 pub use unpacked::{Error as UnpackedKernelsError, UnpackedKernels};
 
 pub mod apt;
+pub mod archive;
 mod cache;
 pub mod caches;
 pub mod images;
@@ -35,6 +38,7 @@ pub mod kernels;
 pub mod limits;
 pub mod modules;
 mod package;
+pub mod packages;
 pub mod progress;
 pub mod recent;
 mod unpacked;
@@ -74,12 +78,12 @@ pub enum Error {
         "cannot get the default guest: {0}; give your own with --kernel FILE and --initrd FILE or \
          --root DIR"
     )]
-    Apt(#[from] apt::Error),
+    Packages(#[from] packages::Error),
     /// An image.
     #[error(transparent)]
     Image(#[from] images::Trouble),
     /// There is no such kernel.
-    #[error("apt has no kernel {version}, only {found}; name another --suite")]
+    #[error("there is no kernel {version}, only {found}; name another --suite")]
     NoKernel {
         /// What was wanted.
         version: String,
@@ -231,21 +235,22 @@ impl Guest {
 /// Fetch parts.
 fn fetch(wanted: &[Part], work: &Work) -> Result<(), Error> {
     let progress = progress::Progress::start();
-    let mut apt = apt::Apt::prepare(work.path())?;
-    apt.update(&progress)?;
-    let fetch = |apt: &apt::Apt, packages: &[String], part: Part, unpack: Unpack| {
+    let mut packages = Packages::prepare(work.path())?;
+    packages.update(&progress)?;
+    let fetch = |packages: &Packages, names: &[String], part: Part, unpack: Unpack| {
         let fresh = work.path().join(part.directory());
-        download(apt, packages, unpack, &fresh, &progress)?;
+        download(packages, names, unpack, &fresh, &progress)?;
         work.install(&fresh, part.directory())?;
         Ok::<_, Error>(())
     };
     if wanted.contains(&Part::Busybox) {
-        let packages = ["busybox-static".to_owned()];
-        fetch(&apt, &packages, Part::Busybox, package::unpack_busybox)?;
+        let names = ["busybox-static".to_owned()];
+        fetch(&packages, &names, Part::Busybox, package::unpack_busybox)?;
     }
     if wanted.contains(&Part::Kernel) || wanted.contains(&Part::Drivers) {
-        let (apt, kernel) = recent::choose(apt, work.path(), &progress)?;
-        fetch(&apt, &apt.parts_of_kernel(&kernel)?, Part::Kernel, package::unpack_kernel)?;
+        let (packages, kernel) = recent::choose(packages, work.path(), &progress)?;
+        let names = packages.parts_of_kernel(&kernel)?;
+        fetch(&packages, &names, Part::Kernel, package::unpack_kernel)?;
     }
     Ok(())
 }
@@ -254,15 +259,15 @@ type Unpack = fn(&[PathBuf], &Path) -> Result<(), package::Error>;
 
 /// Download packages and unpack what is wanted of them into a new directory, which is called after the first.
 fn download(
-    apt: &apt::Apt,
-    packages: &[String],
+    packages: &Packages,
+    names: &[String],
     unpack: Unpack,
     into: &Path,
     progress: &progress::Progress,
 ) -> Result<(), Error> {
     let files: Vec<_> =
-        packages.iter().map(|package| apt.download(package, progress)).collect::<Result<_, _>>()?;
-    progress.say(&format!("unpacking {}", packages.join(", ")));
+        names.iter().map(|name| packages.download(name, progress)).collect::<Result<_, _>>()?;
+    progress.say(&format!("unpacking {}", names.join(", ")));
     fs::create_dir(into).map_err(at(into))?;
     unpack(&files, into)?;
     let name = files.first().and_then(|file| file.file_name()).unwrap_or_default();

@@ -1,12 +1,17 @@
-//! Takes files out of a Debian package. `dpkg-deb`, which comes with apt, makes the package a tar
-//! stream, from which single files are taken.
+//! Takes files out of a Debian package (deb(5)): an ar archive with a tar stream in it, from which single files are
+//! taken.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use flate2::read::MultiGzDecoder;
+use lzma_rust2::XzReader;
+use ruzstd::decoding::StreamingDecoder;
+
+use crate::limits::{MAX_PACKAGE_DICTIONARY_KIBIBYTES, MAX_UNPACKED_PACKAGE_BYTES};
 use crate::modules::{self, Unpacking};
 
 /// The file beside busybox that lists its applets.
@@ -93,7 +98,7 @@ pub enum Error {
         /// The file.
         wanted: &'static str,
     },
-    /// dpkg-deb or the new busybox failed.
+    /// The new busybox failed.
     #[error("{program} failed ({status})")]
     Program {
         /// Which.
@@ -195,32 +200,41 @@ fn each_entry(
     package: &Path,
     look: impl FnMut(&[u8], &mut dyn io::Read) -> io::Result<bool>,
 ) -> Result<bool, Error> {
-    let at = |error| Error::Io { path: package.to_owned(), error };
-    let mut dpkg = Command::new("dpkg-deb")
-        .arg("--fsys-tarfile")
-        .arg(package)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(at)?;
-    let stream = dpkg.stdout.take().ok_or_else(|| at(io::ErrorKind::BrokenPipe.into()))?;
-    let found = look_at_entries(stream, look);
-    // The rest of the archive is of no interest; dpkg-deb ends on the closed pipe.
-    let status = dpkg.wait().map_err(at)?;
-    match found {
-        Ok(true) => Ok(true),
-        Ok(false) if status.success() => Ok(false),
-        Ok(false) => Err(Error::Program { program: "dpkg-deb", status }),
-        Err(error) => Err(at(error)),
+    contents(package, look).map_err(|error| Error::Io { path: package.to_owned(), error })
+}
+
+fn contents(
+    package: &Path,
+    look: impl FnMut(&[u8], &mut dyn io::Read) -> io::Result<bool>,
+) -> io::Result<bool> {
+    const MEMORY_KIBIBYTES: u32 = MAX_PACKAGE_DICTIONARY_KIBIBYTES;
+    let mut archive = ar::Archive::new(BufReader::new(File::open(package)?));
+    while let Some(member) = archive.next_entry() {
+        let member = member?;
+        match member.header().identifier() {
+            b"data.tar" => return look_at_entries(member, look),
+            b"data.tar.gz" => return look_at_entries(MultiGzDecoder::new(member), look),
+            b"data.tar.xz" => {
+                return look_at_entries(
+                    XzReader::new_mem_limit(member, true, MEMORY_KIBIBYTES),
+                    look,
+                );
+            }
+            b"data.tar.zst" => {
+                let unpacked = StreamingDecoder::new(member).map_err(io::Error::other)?;
+                return look_at_entries(unpacked, look);
+            }
+            _ => {}
+        }
     }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it is no Debian package"))
 }
 
 fn look_at_entries(
     stream: impl io::Read,
     mut look: impl FnMut(&[u8], &mut dyn io::Read) -> io::Result<bool>,
 ) -> io::Result<bool> {
-    for entry in tar::Archive::new(stream).entries()? {
+    for entry in tar::Archive::new(stream.take(MAX_UNPACKED_PACKAGE_BYTES)).entries()? {
         let mut entry = entry?;
         let path = entry.path_bytes().into_owned();
         let path = path.strip_prefix(b"./").unwrap_or(&path);
@@ -230,4 +244,68 @@ fn look_at_entries(
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// A package with one file, packed so.
+    fn package(name: &str, packed: &[u8]) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("biv-{}-{name}.deb", std::process::id()));
+        let mut archive = ar::Builder::new(File::create(&path).unwrap());
+        let mut add = |name: &str, bytes: &[u8]| {
+            let header = ar::Header::new(name.as_bytes().to_vec(), bytes.len() as u64);
+            archive.append(&header, bytes).unwrap();
+        };
+        add("debian-binary", b"2.0\n");
+        add("control.tar", b"");
+        add(name, packed);
+        path
+    }
+
+    fn tar() -> Vec<u8> {
+        let mut archive = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(5);
+        archive.append_data(&mut header, "./usr/bin/busybox", &b"hello"[..]).unwrap();
+        archive.into_inner().unwrap()
+    }
+
+    /// What comes of looking for busybox in a package.
+    fn found(name: &str, packed: &[u8]) -> Result<Vec<u8>, Error> {
+        let path = package(name, packed);
+        let mut bytes = Vec::new();
+        let found = each_entry(&path, |path, entry| {
+            assert_eq!(path, b"bin/busybox");
+            entry.read_to_end(&mut bytes).map(|_| true)
+        });
+        fs::remove_file(path).unwrap();
+        found.map(|found| if found { bytes } else { Vec::new() })
+    }
+
+    #[test]
+    fn files_come_out_of_packages_however_these_are_packed() {
+        let tar = tar();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&tar).unwrap();
+        let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 6);
+        xz.write_all(&tar).unwrap();
+        let packed = [
+            ("data.tar.gz", gzip.finish().unwrap()),
+            ("data.tar.xz", xz.finish().unwrap()),
+            ("data.tar.zst", zstd::bulk::compress(&tar, 3).unwrap()),
+            ("data.tar", tar),
+        ];
+        for (name, bytes) in packed {
+            assert_eq!(found(name, &bytes).unwrap(), b"hello", "{name}");
+            // What ends too soon is no package without files. A tar that is not packed does not tell.
+            let part = &bytes[..bytes.len() / 4];
+            assert!(name == "data.tar" || found(name, part).is_err(), "{name}");
+        }
+        let error = found("other.tar", b"").unwrap_err().to_string();
+        assert!(error.contains("it is no Debian package"), "{error}");
+    }
 }

@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 use std::path::Path;
 
-use super::apt::{self, Apt};
+use super::packages::{self, Packages};
 use super::progress::Progress;
 use super::{Error, kernels};
 
@@ -26,26 +26,30 @@ pub fn is_recent(package: &str) -> bool {
     kernels::compare(release, LEAST) != Ordering::Less
 }
 
-/// The package of the default guest's kernel, and the apt that has it.
+/// The package of the default guest's kernel, and who has it.
 ///
 /// # Errors
 ///
 /// The host's own sources have none.
-pub fn choose(apt: Apt, work: &Path, progress: &Progress) -> Result<(Apt, String), Error> {
-    let own = apt.kernel_package()?;
-    let backports = || match apt::backports() {
+pub fn choose(
+    own_packages: Packages,
+    work: &Path,
+    progress: &Progress,
+) -> Result<(Packages, String), Error> {
+    let own = own_packages.kernel_package()?;
+    let backports = || match packages::backports() {
         None => Err("apt's sources are not a release's".to_owned()),
         Some(suite) => in_suite(&suite, work, &own, progress).map_err(|error| error.to_string()),
     };
     match better(&own, backports) {
-        Ok(None) => Ok((apt, own)),
+        Ok(None) => Ok((own_packages, own)),
         Ok(Some(newer)) => Ok(newer),
         Err(why) => {
             progress.tell(&format!(
                 "the guest's kernel is {own}, because apt has none from {LEAST} on ({why}): \
                  programs that use much memory are slower with it"
             ));
-            Ok((apt, own))
+            Ok((own_packages, own))
         }
     }
 }
@@ -71,14 +75,14 @@ fn in_suite(
     work: &Path,
     own: &str,
     progress: &Progress,
-) -> Result<(Apt, String), apt::Error> {
-    let mut apt = Apt::prepare(&work.join(suite))?;
-    apt.use_suite(suite)?;
-    apt.update(progress)?;
+) -> Result<(Packages, String), packages::Error> {
+    let mut packages = Packages::prepare(&work.join(suite))?;
+    packages.use_suite(suite)?;
+    packages.update(progress)?;
     let is_cloud = own.ends_with(DEBIANS[0]);
     let meta_package = if is_cloud { "linux-image-cloud-amd64" } else { "linux-image-amd64" };
-    let package = apt.kernel_of(meta_package)?;
-    Ok((apt, package))
+    let package = packages.kernel_of(meta_package)?;
+    Ok((packages, package))
 }
 
 #[cfg(test)]
