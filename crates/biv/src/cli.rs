@@ -10,9 +10,11 @@ use spec::{Directory, DiskRoot, HostRoot, Root};
 
 use crate::candidates;
 use api::status;
+use domain::say::say;
 use provision::kernels::Flavour;
 
 mod cache;
+mod configuration;
 pub mod domains;
 mod environment;
 mod format;
@@ -27,6 +29,7 @@ mod watch;
 pub mod xen;
 
 pub use self::cache::{Cache, CacheAction};
+use self::configuration::Arguments;
 use self::domains as life;
 pub use self::environment::Environment;
 pub use self::format::Format;
@@ -88,7 +91,19 @@ impl Cli {
     /// The command line, or the end of this process with what is wrong with it.
     #[must_use]
     pub fn of_process() -> Cli {
-        Cli::parse()
+        let arguments = match Arguments::of_process() {
+            Ok(arguments) => arguments,
+            Err(reason) => Cli::command().error(ErrorKind::InvalidValue, reason).exit(),
+        };
+        Cli::try_parse_from(arguments.all).unwrap_or_else(|error| {
+            if let Some(file) = arguments.file.filter(|_| error.use_stderr()) {
+                say(&format!(
+                    "options of {} come before those of the command line",
+                    file.display()
+                ));
+            }
+            error.exit()
+        })
     }
 
     /// The end of this process: what was said makes no sense.

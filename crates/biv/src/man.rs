@@ -33,12 +33,17 @@ const EXAMPLES: [(&str, &str); 8] = [
 ];
 
 /// Files and directories.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     (
         "$XDG_CACHE_HOME/bivouac",
         "The default guest, kernels, images, and snapshots for warm starts; ~/.cache/bivouac \
          without the \
          variable. It may be removed while no machine runs.",
+    ),
+    (
+        "$XDG_CONFIG_HOME/bivouac/run.conf",
+        "Options of biv run that every machine is to have, one in each line, before those of the \
+         command line; below ~/.config without the variable.",
     ),
     (
         "$XDG_RUNTIME_DIR/bivouac/NAME",
@@ -54,13 +59,19 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 /// Variables.
-const ENVIRONMENT: [(&str, &str); 5] = [
+const ENVIRONMENT: [(&str, &str); 7] = [
     ("XDG_CACHE_HOME, HOME", "Where the cache is."),
     ("XDG_RUNTIME_DIR", "Where domains are."),
+    ("BIV_CONFIG", "The file with options of biv run; if it is empty, there is none."),
     ("TERM", "The kind of terminal that a command on a terminal is told of."),
     (
         "BIVOUAC_COLD",
         "If it is set, machines boot, and do not go on from a snapshot (as with --cold).",
+    ),
+    (
+        "BIVOUAC_DEBIAN_MIRROR",
+        "A mirror of Debian's archive, by HTTPS or HTTP, for hosts without apt; \
+         https://deb.debian.org/debian without the variable. Debian's signatures are verified.",
     ),
     ("RUST_LOG", "What biv says of its own work on standard error, such as cpu=trace."),
 ];

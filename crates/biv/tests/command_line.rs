@@ -49,6 +49,53 @@ fn what_can_never_be_is_a_fault_of_the_command_line() {
 }
 
 #[test]
+fn a_file_has_options_of_every_machine() {
+    let home = std::env::temp_dir().join(format!("biv-configuration-{}", std::process::id()));
+    let place = home.join(".config/bivouac");
+    fs::create_dir_all(&place).expect("a directory");
+    let (usual, other) = (place.join("run.conf"), home.join("other"));
+    let write = |file: &Path, text: &str| fs::write(file, text).expect("it can be written");
+    write(&usual, "# mine\n--mem 2G\n--env A=two words\n");
+    write(&other, "--memory=3G\n");
+    let run = |named: Option<&Path>, options: &[&str]| {
+        let mut command = biv(&[&["run", "--print-spec"], options, &["--", "true"]].concat());
+        command.env("HOME", &home);
+        if let Some(path) = named {
+            command.env("BIV_CONFIG", path);
+        }
+        output(&mut command)
+    };
+    // Bytes of memory, and variables.
+    let check = |named: Option<&Path>, options: &[&str], memory: u64, variables: &[&str]| {
+        let output = run(named, options);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let spec = spec::Spec::decode(&output.stdout).expect("a description");
+        assert_eq!(spec.machine.memory, memory, "{options:?}");
+        assert_eq!(spec.process.env, variables, "{options:?}");
+    };
+    let variables = ["A=two words", "B=1"];
+    check(None, &["--env", "B=1"], 2 << 30, &variables);
+    check(None, &["--memory", "512M"], 512 << 20, &variables[..1]);
+    check(Some(&other), &[], 3 << 30, &[]);
+    check(Some(Path::new("")), &["--mem=512M", "--mem=256M"], 256 << 20, &[]);
+    let check_refused = |named: Option<&Path>, options: &[&str], words: &[&str]| {
+        let output = run(named, options);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        words.iter().for_each(|word| assert!(said.contains(word), "{said:?}: no {word:?}"));
+    };
+    check_refused(None, &["--nothing"], &["--nothing", "run.conf come before"]);
+    check_refused(Some(Path::new("/nowhere/x")), &[], &["/nowhere/x", "BIV_CONFIG"]);
+    check_refused(Some(&home), &[], &["a directory"]);
+    write(&other, "memory 2G\n");
+    check_refused(Some(&other), &[], &["line 1 is no option"]);
+    // What describes a machine as a whole takes nothing of it.
+    let mut command = biv(&["run", "--spec", "/nowhere/spec"]);
+    check_failure(command.env("BIV_CONFIG", &other), 125, &["/nowhere/spec"]);
+    let _ = fs::remove_dir_all(home);
+}
+
+#[test]
 fn what_biv_starts_itself_with_is_refused_to_others() {
     let check = |arguments: &[&str], words: &[&str]| {
         check_failure(&mut biv(arguments), 2, words);

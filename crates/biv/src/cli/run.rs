@@ -32,14 +32,17 @@ const SCHEDULING: &str = "Scheduling among paravirtual domains (biv xen top)";
 ///
 /// The machine looks like the host: it uses the host's root file system and keeps what it writes there in its own
 /// memory. Only the current directory is written to (unless it is your home directory; see --here). The kernel is
-/// Debian's for cloud machines (6.12 or later, if apt has it). apt downloads it once, into $XDG_CACHE_HOME/bivouac
-/// (again with --refresh), and busybox for --busybox likewise. The machine is discarded when the command ends. With
-/// --initrd and no COMMAND, or with a --kernel that is an ELF file and neither a root nor a COMMAND, it is a plain
-/// machine: its serial console is on standard input and output.
+/// Debian's for cloud machines (6.12 or later, if apt has it). It is downloaded once, by apt or, where there is none,
+/// from Debian's archive, into $XDG_CACHE_HOME/bivouac (again with --refresh), and busybox for --busybox likewise. The
+/// machine is discarded when the command ends. With --initrd and no COMMAND, or with a --kernel that is an ELF file and
+/// neither a root nor a COMMAND, it is a plain machine: its serial console is on standard input and output.
+///
+/// Options that every machine is to have can stand in a file, $BIV_CONFIG or else $XDG_CONFIG_HOME/bivouac/run.conf:
+/// one in each line ("--memory 2G"), before those of the command line.
 ///
 /// On a terminal, Ctrl-] three times within a second ends the machine.
 #[derive(Debug, Args)]
-#[command(after_help = status::HELP)]
+#[command(after_help = status::HELP, args_override_self = true)]
 #[command(group(ArgGroup::new("domain").args(["name", "detach"]).multiple(true)))]
 pub struct Run {
     /// Run the machine that FILE describes (JSON; "-": standard input). docs/spec.md explains the format, and
