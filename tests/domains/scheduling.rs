@@ -1,5 +1,5 @@
 //! Scheduling among paravirtual domains: shares, caps, a keeper that is killed at the worst moment, a domain that
-//! ignores its gates.
+//! ignores its gates; and shares of the others, which the host schedules.
 //!
 //! The exact numbers are those of the simulator (crates/scheduler). What is asserted here comes about on a busy host,
 //! too, if not at once: a keeper that the host gives no time cannot give any to others.
@@ -79,6 +79,33 @@ fn part_from_gates(place: &Place, name: &str) {
     fs::rename(directory.join("copy"), directory.join("gates")).expect("it was copied");
     signal(keeper(place).expect("it has found the domain"), "KILL");
     wait_for("the keeper is gone", || keeper(place).is_none());
+}
+
+/// The nice values of the threads of a process.
+fn nice_values(process: u32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("it lives").flatten();
+    let nice = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("stat")).ok()?;
+        let (_, fields) = stat.rsplit_once(") ")?;
+        fields.split(' ').nth(16)?.parse().ok()
+    };
+    threads.filter_map(nice).collect()
+}
+
+#[test]
+fn shares_of_a_machine_are_nice_values_of_all_that_it_is() {
+    let place = Place::new();
+    let options = ["--name", "web", "--busybox", "--cpu-shares", "102", "--cpus", "2"];
+    place.says(&[&["run", "-d"], &options[..], &["--", "sleep", "1000"]].concat());
+    let process = place.pid("web");
+    let values = nice_values(process);
+    assert!(values.len() > 2 && values.iter().all(|nice| *nice >= 10), "{values:?}");
+    match fs::read_to_string(format!("/proc/{process}/autogroup")) {
+        Ok(group) => assert!(group.trim_end().ends_with("nice 10"), "{group}"),
+        Err(_) => println!("left out: this host does not share out among sessions"),
+    }
+    let refused = place.complains(&["run", "--cpu-shares", "512", "--xen", "--", "true"]);
+    assert!(refused.contains("--xen"), "{refused}");
 }
 
 #[test]

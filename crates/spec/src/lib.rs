@@ -58,7 +58,7 @@ pub use extent::Extent;
 pub use gdb::{Gdb, GdbAddress};
 pub use hostname::parse as parse_hostname;
 pub use life::{Life, Restart, parse_label};
-pub use machine::{Board, Machine};
+pub use machine::{Board, Machine, ORDINARY_SHARES};
 pub use mount::Mount;
 pub use name::{Error as NotAName, Name, is_plain};
 pub use network::{Backend, Net, Network, Published, Tap, User, UserNetwork, check_published};

@@ -19,6 +19,11 @@ pub struct Machine {
     pub maximum_memory: Option<u64>,
     /// Processors, 1 to 16 [default: 1].
     pub processors: u8,
+    /// Its share of the host's processors in proportion to those of others, while they want more than there are: 2 to
+    /// 262144, of which an ordinary program has 1024. It is rounded to a nice value, and more than 1024 take a
+    /// privilege of the host's (CAP_SYS_NICE) [default: that of whoever starts it].
+    #[serde(skip_serializing_if = "is_default")]
+    pub shares: Option<u32>,
     /// The board.
     #[serde(skip_serializing_if = "is_default")]
     pub board: Board,
@@ -29,6 +34,12 @@ pub struct Machine {
     #[serde(flatten)]
     pub other: Other,
 }
+
+/// Shares of the host's processors that a program has which nobody gives any.
+pub const ORDINARY_SHARES: u32 = 1024;
+
+/// The least and the most shares that a machine may have, as control groups have them.
+const SHARES: std::ops::RangeInclusive<u32> = 2..=262_144;
 
 /// The hardware around the processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -51,6 +62,18 @@ impl Machine {
                     .to_owned(),
             ));
         }
+        if self.shares.is_some() && self.board == Board::Xen {
+            return Err(Error::Contradiction(
+                "a paravirtual machine has its share by a weight (machine.shares, \
+                 machine.scheduling.weight)"
+                    .to_owned(),
+            ));
+        }
+        if self.shares.is_some_and(|shares| !SHARES.contains(&shares)) {
+            let (least, most) = SHARES.into_inner();
+            let complaint = format!("shares of processors are {least} to {most} (machine.shares)");
+            return Err(Error::Contradiction(complaint));
+        }
         self.scheduling.check()
     }
 }
@@ -59,7 +82,15 @@ impl Default for Machine {
     fn default() -> Self {
         let (board, other) = (Board::default(), Other::default());
         let scheduling = Scheduling::default();
-        Self { memory: 1 << 30, maximum_memory: None, processors: 1, board, scheduling, other }
+        Self {
+            memory: 1 << 30,
+            maximum_memory: None,
+            processors: 1,
+            shares: None,
+            board,
+            scheduling,
+            other,
+        }
     }
 }
 

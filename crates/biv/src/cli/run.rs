@@ -106,6 +106,12 @@ pub struct Run {
         value_parser = clap::value_parser!(u8).range(1..=vmm::MAX_PROCESSORS as i64))]
     pub cpus: u8,
 
+    /// Share of the host's processors in proportion to the shares of others, while they want more than there are: 2 to
+    /// 262144, of which an ordinary program has 1024. It is rounded to a nice value; more than 1024 take a privilege
+    #[arg(long, value_name = "N", conflicts_with = "xen",
+        value_parser = clap::value_parser!(u32).range(2..=262_144))]
+    pub cpu_shares: Option<u32>,
+
     /// Run a paravirtual machine by Xen's interface instead of a PC: the kernel is entered by its Xen notes, and
     /// its disks and network card are Xen's (/dev/xvda, xen-netfront). Its root is busybox unless --root, --image,
     /// --root-disk or --initrd names another, and --root and --image are copied into its memory
@@ -432,6 +438,7 @@ impl Run {
             memory: self.mem,
             maximum_memory: self.max_mem,
             processors: self.cpus,
+            shares: self.cpu_shares,
             board: if self.xen { Board::Xen } else { Board::Pc },
             scheduling: Scheduling { weight, cap, warp, ..Scheduling::default() },
             ..Machine::default()

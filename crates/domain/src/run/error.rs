@@ -33,6 +33,18 @@ pub enum Error {
     /// Where gdb is to connect.
     #[error("cannot wait for gdb: {0}; say where with --gdb unix:PATH or --gdb tcp:PORT")]
     Gdb(#[source] io::Error),
+    /// More than an ordinary program's.
+    #[error(
+        "cannot have {shares} shares of the host's processors: {error} (more than {ordinary} take \
+         a privilege, CAP_SYS_NICE)",
+        ordinary = spec::ORDINARY_SHARES
+    )]
+    Shares {
+        /// How many.
+        shares: u32,
+        /// Why not.
+        error: io::Error,
+    },
     /// The description contradicts itself.
     #[error("{0}")]
     Contradiction(String),

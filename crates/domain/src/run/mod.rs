@@ -9,7 +9,8 @@
 //!   a booted guest.
 //! - [`disk`], [`backends`], [`plugged`]: the devices and their back-ends; [`devices`], [`order`]:
 //!   what init must find, and what it is to run.
-//! - [`sandbox`], [`host_resources`]: the host resources that a machine may have.
+//! - [`sandbox`], [`host_resources`]: the host resources that a machine may have; [`shares`]: how much of the
+//!   processors.
 //! - [`machine`]: its thread; [`statistics`], [`tail`]: reports at its end.
 
 mod backends;
@@ -37,6 +38,7 @@ pub mod ports;
 pub mod restore;
 mod runner;
 pub mod sandbox;
+mod shares;
 mod start;
 mod statistics;
 mod supervisor;

@@ -10,7 +10,7 @@ use super::error::Error;
 use super::guest::{self, Guest};
 use super::launch::{self, Carry, Launch};
 use super::runner::{enter_directory, run_domain};
-use super::{image, machine, restore, supervisor, warm};
+use super::{image, machine, restore, shares, supervisor, warm};
 use crate::domain::{Beginning, Domain};
 use crate::{domain, log, network};
 use session::detach::{self, Child};
@@ -80,7 +80,11 @@ pub fn carry_out(order: &Carry) -> Result<u8, Error> {
     let child = child.map_err(domain::Error::Detach)?;
     match launch {
         Launch::Run(spec, beginning) => boot(&spec, child, beginning),
-        Launch::Supervise(spec, beginning) => Ok(supervisor::supervise(*spec, beginning, child)?),
+        Launch::Supervise(spec, beginning) => {
+            // The session is the supervisor's.
+            shares::apply(spec.machine.shares)?;
+            Ok(supervisor::supervise(*spec, beginning, child)?)
+        }
         Launch::GoOn(order) => restore::restore(&order, child),
     }
 }
@@ -88,6 +92,7 @@ pub fn carry_out(order: &Carry) -> Result<u8, Error> {
 /// Runs a machine that is described, from a warm start if there is one that fits; returns the exit status.
 fn boot(spec: &Spec, child: Option<Child>, beginning: Beginning) -> Result<u8, Error> {
     enter_directory(spec)?;
+    shares::apply(spec.machine.shares)?;
     // It starts while we read the guest's files.
     let network = network::start(spec, &guest::net(spec))?;
     let mut guest = Guest::find(spec)?;

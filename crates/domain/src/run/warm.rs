@@ -69,6 +69,7 @@ pub fn kind(spec: &Spec) -> Option<Spec> {
     kind.engine.user_execution = UserExecution::default();
     kind.engine.no_seccomp = false;
     kind.machine.scheduling = Scheduling::default();
+    kind.machine.shares = None;
     kind.networks = Some(match kind.networks.take().unwrap_or_default().first() {
         None if spec.networks.is_some() => Vec::new(),
         None => vec![Network::User(UserNetwork::default())],
