@@ -7,5 +7,10 @@ const IMAGE_BASE: u64 = 0x7e90_0000_0000;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    // A static program has no shared libraries that would lie elsewhere than it does; it is a position-independent one,
+    // for which Linux finds a place where it would have these (fs/binfmt_elf.c, `load_elf_binary`).
+    if std::env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|all| all.contains("crt-static")) {
+        return;
+    }
     println!("cargo::rustc-link-arg-bins=-Wl,--no-pie,--image-base={IMAGE_BASE:#x}");
 }
