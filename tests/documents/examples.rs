@@ -349,6 +349,19 @@ pub const EXAMPLES: &[Example] = &[
         ..PLAIN
     },
     Example {
+        document: "docs/serve.md",
+        begins: "biv serve",
+        needs: &["curl"],
+        lines: &[
+            ("ping", Shows("version")),
+            ("?wait=60' --data", Shows("done")),
+            ("uname", Shows("Linux")),
+            ("jobs/2", Shows("done")),
+            ("metrics", Shows("bivouac_domains{")),
+        ],
+        ..PLAIN
+    },
+    Example {
         document: "docs/pods.md",
         begins: "biv pod run -- sh",
         lines: &[

@@ -25,10 +25,11 @@ mod examples;
 use examples::{EXAMPLES, Example, Line};
 
 /// Those whose examples a reader is to try.
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
     "docs/guide.md",
     "docs/domains.md",
+    "docs/serve.md",
     "docs/pods.md",
     "docs/snapshots.md",
     "docs/spec.md",

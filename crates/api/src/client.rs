@@ -90,6 +90,17 @@ impl Client {
         Ok(Client { kind: Kind::Domain, name, stream })
     }
 
+    /// The same, which waits no longer than that for each part of an answer.
+    ///
+    /// # Errors
+    ///
+    /// It is no time at all.
+    pub fn within(self, patience: Duration) -> io::Result<Client> {
+        self.stream.set_read_timeout(Some(patience))?;
+        self.stream.set_write_timeout(Some(patience))?;
+        Ok(self)
+    }
+
     /// The domain's process: the kernel knows which process listens on the socket.
     #[must_use]
     pub fn process(&self) -> Option<rustix::process::Pid> {

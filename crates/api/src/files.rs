@@ -32,6 +32,9 @@ use rustix::io::Errno;
 /// The keeper's directory in the registry, with a lock and a socket: no domain can be called so.
 pub const KEEPER: &str = ".keeper";
 
+/// The socket of the server that makes domains (`biv serve`), in the registry.
+pub const SERVER: &str = ".serve";
+
 /// The name of the scheduler that a keeper is to use, in the registry.
 pub const SCHEDULER: &str = ".scheduler";
 

@@ -25,6 +25,7 @@ pub mod pod_network;
 mod ports;
 mod restore;
 mod run;
+mod serve;
 mod watch;
 pub mod xen;
 
@@ -36,6 +37,7 @@ pub use self::format::Format;
 pub use self::image::{ContainerImageAction, Pull};
 pub use self::restore::Restore;
 pub use self::run::{Run, UserExec};
+pub use self::serve::Serve;
 pub use self::watch::Options;
 
 /// Run virtual machines anywhere a Linux process can run.
@@ -78,6 +80,7 @@ pub enum Verb {
     Rm(life::Rm),
     Pod(pod::Pod),
     Xen(xen::Xen),
+    Serve(Serve),
     Kernel(Kernel),
     Image(Image),
     Cache(Cache),

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use api::{Record, status};
 use biv::cli::{Cli, Pull, Run, Verb};
 use biv::print::{self, unless_closed};
-use biv::{cache, completions, debug, doctor, image, kernel, life, man, pod, xen};
+use biv::{cache, completions, debug, doctor, image, kernel, life, man, pod, serve, xen};
 use spec::shown::harmless;
 
 fn main() -> ExitCode {
@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Verb::Rm(arguments) => told(life::rm::<Record>(&arguments)),
         Verb::Pod(arguments) => return of_pods(pod::pod(arguments)),
         Verb::Xen(arguments) => told(xen::xen(&arguments.action)),
+        Verb::Serve(arguments) => serve::serve(&arguments).map_err(|error| error.to_string()),
         Verb::Completions(arguments) => unless_closed(completions::completions(&arguments)),
         Verb::Man(arguments) => unless_closed(man::man(&arguments)),
     };

@@ -33,7 +33,7 @@ const EXAMPLES: [(&str, &str); 8] = [
 ];
 
 /// Files and directories.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     (
         "$XDG_CACHE_HOME/bivouac",
         "The default guest, kernels, images, and snapshots for warm starts; ~/.cache/bivouac \
@@ -55,6 +55,7 @@ const FILES: [(&str, &str); 5] = [
         "$XDG_RUNTIME_DIR/bivouac/.pods/NAME",
         "A pod: the same. What it writes is in memory that only the pod has.",
     ),
+    ("$XDG_RUNTIME_DIR/bivouac/.serve", "The socket of biv serve."),
     ("/tmp/perf-PID.map", "Names of translated code for perf(1), with --perf-map."),
 ];
 

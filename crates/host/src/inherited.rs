@@ -67,6 +67,20 @@ pub fn mark(kept: &[RawFd]) {
     }
 }
 
+/// Take one that was marked, such as a socket of a service manager's (sd_listen_fds(3)).
+///
+/// # Errors
+///
+/// It was not, or was taken or closed since.
+pub fn take_marked(number: RawFd) -> io::Result<OwnedFd> {
+    let mut marked = MARKED.lock().unpoisoned();
+    let place = marked.iter().position(|marked| *marked == number);
+    marked.swap_remove(place.ok_or(io::ErrorKind::InvalidInput)?);
+    // SAFETY: it was inherited and is nobody's here: [`take`] takes none that is closed in what is started, and
+    // [`close_marked`] none that is not in the list.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
 /// Close what was marked.
 pub fn close_marked() {
     let mut marked = MARKED.lock().unpoisoned();
@@ -116,7 +130,14 @@ mod tests {
         mark(&[kept]);
         assert!(take(marked).is_err(), "it is not for this process");
         assert!(is_open(marked), "it can be named until the guest runs");
+        let wanted = inherited();
+        mark(&[kept]);
+        let taken = take_marked(wanted).unwrap();
+        assert!(take_marked(wanted).is_err(), "it was taken before");
         close_marked();
+        assert!(is_open(wanted), "it is not closed: somebody has taken it");
+        drop(taken);
+        assert!(!is_open(wanted) && take_marked(marked).is_err(), "both are closed");
         assert!(!is_open(marked) && is_open(kept));
         assert!(ours.metadata().is_ok(), "what this process has opened stays");
         drop(take(kept).unwrap());
