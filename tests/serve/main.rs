@@ -6,4 +6,5 @@
 mod hostile;
 mod life;
 mod place;
+mod python;
 mod socket;
