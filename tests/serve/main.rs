@@ -5,6 +5,7 @@
 
 mod hostile;
 mod life;
+mod page;
 mod place;
 mod python;
 mod socket;

@@ -67,6 +67,16 @@ impl Place {
         wait_for("the server listens", || UnixStream::connect(self.socket()).is_ok());
     }
 
+    /// The first line that the server prints.
+    #[track_caller]
+    pub fn printed(&mut self) -> String {
+        let server = self.server.as_mut().expect("there is a server");
+        let mut reader = BufReader::new(server.stdout.as_mut().expect("it is piped"));
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("it prints a line");
+        line.trim_end().to_owned()
+    }
+
     /// Where it listens.
     pub fn socket(&self) -> PathBuf {
         self.path.join("bivouac/.serve")
@@ -165,7 +175,7 @@ impl Drop for Place {
 }
 
 /// Reads the head of an answer; its status.
-fn head(reader: &mut impl BufRead) -> io::Result<u16> {
+pub fn head(reader: &mut impl BufRead) -> io::Result<u16> {
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());

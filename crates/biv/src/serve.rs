@@ -7,10 +7,11 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use api::{Registry, files, registry};
-use serve::{Execution, Place, Program, Server, Snapshot, Usage, Verb, socket};
+use serve::{Execution, Place, Program, Server, Snapshot, Usage, Verb, Web, socket};
 
 use crate::cli::Serve;
 use crate::life::Group;
+use crate::print;
 
 /// The first descriptor of those that a service manager hands over (sd_listen_fds(3)).
 const FIRST_PASSED: i32 = 3;
@@ -30,6 +31,9 @@ pub enum Error {
     /// The socket of a service manager.
     #[error("cannot use the socket that this process was started with: {0}")]
     Passed(io::Error),
+    /// The port for browsers.
+    #[error("cannot serve a web page: {0}")]
+    Web(io::Error),
     /// There are several.
     #[error("this process was started with {0} sockets; one is served")]
     Several(u32),
@@ -55,7 +59,11 @@ pub fn serve(arguments: &Serve) -> Result<(), Error> {
             (listener, Some(place))
         }
     };
-    let server = Server { program: Box::new(This), listener, place, idle: arguments.idle };
+    let web = arguments.web.map(Web::listen).transpose().map_err(Error::Web)?;
+    if let Some(web) = &web {
+        print::text(&format!("{}\n", web.url()))?;
+    }
+    let server = Server { program: Box::new(This), listener, place, web, idle: arguments.idle };
     Ok(server.run()?)
 }
 

@@ -8,7 +8,7 @@ use utoipa::{OpenApi, ToSchema};
 use crate::call::Call;
 use crate::error::Error;
 use crate::reply::{self, Reply};
-use crate::{domains, events, exec, jobs, logs, making, metrics};
+use crate::{domains, events, exec, jobs, logs, making, metrics, web};
 
 /// The server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -69,7 +69,8 @@ pub async fn schema(_: Call) -> Result<Reply, Error> {
         making::snapshot,
         exec::exec,
         exec::attach,
-        exec::console
+        exec::console,
+        web::page
     ),
     info(title = "Bivouac"),
     components(schemas(api::http::Problem, jobs::Progress, jobs::Kind, domains::State)),

@@ -37,6 +37,12 @@ pub enum Error {
     /// There are limits.
     #[error("there are too many {0} at once")]
     Busy(&'static str),
+    /// A browser has connected to a name that is not ours.
+    #[error("this is no name of this server")]
+    Name,
+    /// A browser has no token.
+    #[error("the request must have the token that biv serve has printed (Authorization: Bearer)")]
+    Token,
     /// The registry.
     #[error(transparent)]
     Registry(#[from] registry::Error),
@@ -62,6 +68,8 @@ impl Error {
             Error::Request(_) => StatusCode::BAD_REQUEST,
             Error::NoPath(_) | Error::NoJob(_) | Error::NoLog => StatusCode::NOT_FOUND,
             Error::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Error::Name => StatusCode::FORBIDDEN,
+            Error::Token => StatusCode::UNAUTHORIZED,
             Error::Body => StatusCode::PAYLOAD_TOO_LARGE,
             Error::Late => StatusCode::REQUEST_TIMEOUT,
             Error::Upgrade => StatusCode::UPGRADE_REQUIRED,

@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::error::Error;
 use crate::reply::{self, Reply};
 use crate::shared::Shared;
-use crate::{document, domains, events, exec, logs, making, metrics};
+use crate::{document, domains, events, exec, logs, making, metrics, web};
 
 /// What answers a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +36,12 @@ enum Action {
     Exec,
     Attach,
     Console,
+    Page,
 }
 
 /// Methods and paths, of which `{...}` is a segment that is not empty.
-const ROUTES: [(Method, &str, Action); 22] = [
+const ROUTES: [(Method, &str, Action); 23] = [
+    (Method::GET, "/", Action::Page),
     (Method::GET, "/v1/ping", Action::Ping),
     (Method::GET, "/v1/openapi.json", Action::Document),
     (Method::GET, "/v1/spec.schema.json", Action::Schema),
@@ -128,6 +130,7 @@ async fn act(action: Action, call: Call) -> Result<Reply, Error> {
         Action::Exec => exec::exec(call).await,
         Action::Attach => exec::attach(call).await,
         Action::Console => exec::console(call).await,
+        Action::Page => web::page(call).await,
     }
 }
 
@@ -169,8 +172,9 @@ mod tests {
         check(Method::POST, "/v1/domains", Some((Action::Create, "")));
         check(Method::GET, "/v1/domains/web", Some((Action::Inspect, "web")));
         check(Method::POST, "/v1/domains/web/stop", Some((Action::Stop, "web")));
+        check(Method::GET, "/", Some((Action::Page, "")));
         check(Method::GET, "/v1/jobs/7", Some((Action::Job, "7")));
-        for path in ["", "/", "/v1", "/v1/domains/", "/v1/domains//stop", "/v1/domains/a/b/c"] {
+        for path in ["", "//", "/v1", "/v1/domains/", "/v1/domains//stop", "/v1/domains/a/b/c"] {
             check(Method::GET, path, None);
         }
         assert!(matches!(find(&Method::DELETE, "/v1/domains"), Err(Error::Method)));

@@ -19,10 +19,12 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::activity::Activity;
 use crate::limits::{BLOCKING_THREADS_MAX, END_TIMEOUT, HEAD_MAX_BYTES, HEAD_TIMEOUT, HEADERS_MAX};
+use crate::reply;
 use crate::routes;
 use crate::shared::Shared;
 use crate::socket::Place;
 use crate::verb::Program;
+use crate::web::{Gate, Web};
 
 /// How long nothing is accepted when that has failed, such as for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -35,6 +37,8 @@ pub struct Server {
     pub listener: UnixListener,
     /// Its path, if it is this process that made it.
     pub place: Option<Place>,
+    /// A port for browsers, if there is to be one.
+    pub web: Option<Web>,
     /// It ends when there has been nothing to do for so long.
     pub idle: Option<Duration>,
 }
@@ -57,19 +61,21 @@ impl Server {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Server { program, listener, place, idle } = self;
+        let Server { program, listener, place, web, idle } = self;
         let shared = Arc::new(Shared::new(program));
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;
+        let web = web.map(Port::of).transpose()?;
         let mut end = pin!(end(&shared.activity, idle)?);
         loop {
             tokio::select! {
                 () = &mut end => break,
                 () = accept(&shared, &listener) => {}
+                () = accept_browser(&shared, web.as_ref()) => {}
             }
         }
         // Who comes now finds nobody, or another server.
-        drop((listener, place));
+        drop((listener, place, web));
         let _ = tokio::time::timeout(END_TIMEOUT, shared.activity.idle(Duration::ZERO)).await;
         Ok(())
     }
@@ -102,25 +108,56 @@ async fn accept(shared: &Arc<Shared>, listener: &tokio::net::UnixListener) {
         (Ok(permit), Ok((stream, _))) => {
             // The rights of the socket's file let in nobody else, but they may have been changed.
             if host::peer::is_of(stream.as_fd(), rustix::process::geteuid()) {
-                converse(shared, stream, permit);
+                converse(shared, stream, permit, None);
             }
         }
         _ => tokio::time::sleep(PAUSE).await,
     }
 }
 
-/// Answers what comes on a connection.
+/// A port that browsers connect to.
+struct Port {
+    listener: tokio::net::TcpListener,
+    gate: Arc<Gate>,
+}
+
+impl Port {
+    fn of(web: Web) -> io::Result<Port> {
+        web.listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(web.listener)?;
+        Ok(Port { listener, gate: Arc::new(web.gate) })
+    }
+}
+
+/// Accepts one connection of a browser, if there is a port for them.
+async fn accept_browser(shared: &Arc<Shared>, port: Option<&Port>) {
+    let Some(Port { listener, gate }) = port else { return std::future::pending().await };
+    let permit = Arc::clone(&shared.connections).acquire_owned().await;
+    match (permit, listener.accept().await) {
+        (Ok(permit), Ok((stream, _))) => converse(shared, stream, permit, Some(Arc::clone(gate))),
+        _ => tokio::time::sleep(PAUSE).await,
+    }
+}
+
+/// Answers what comes on a connection, if it comes through this gate.
 fn converse(
     shared: &Arc<Shared>,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     permit: OwnedSemaphorePermit,
+    gate: Option<Arc<Gate>>,
 ) {
     let busy = (shared.activity.begin(), shared.connected.begin(), permit);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let service = service_fn(move |request| {
-            let answer = routes::answer(Arc::clone(&shared), request);
-            async move { Ok::<_, Infallible>(answer.await) }
+            let admitted = gate.as_ref().map_or(Ok(()), |gate| gate.admit(&request));
+            let shared = Arc::clone(&shared);
+            async move {
+                Ok::<_, Infallible>(match admitted {
+                    Ok(()) => routes::answer(shared, request).await,
+                    Err(error) => reply::problem(&error),
+                })
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -1,5 +1,6 @@
 //! The command line of `biv serve`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,16 @@ pub struct Serve {
     /// Listen at PATH [default: .serve in the directory of the domains, $XDG_RUNTIME_DIR/bivouac]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: Option<PathBuf>,
+
+    /// Serve a web page, too, and print its address, which has a secret in it; ADDRESS must be one of this host only
+    /// [default: 127.0.0.1:0, a free port]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        num_args = 0..=1,
+        default_missing_value = "127.0.0.1:0"
+    )]
+    pub web: Option<SocketAddr>,
 
     /// End after so long without connections and jobs
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
