@@ -86,6 +86,12 @@ fn bivouac() -> PathBuf {
         if !cfg!(debug_assertions) {
             cargo.arg("--release");
         }
+        // As tests/machine.rs has it: build scripts would be run again.
+        let of_package =
+            |name: &str| ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|it| name.starts_with(it));
+        for (name, _) in env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_package)) {
+            cargo.env_remove(name);
+        }
         let status = cargo.status().expect("cargo can be started");
         assert!(status.success(), "cannot build biv");
     });
