@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use spec::Name;
 
 use super::files;
+use super::record::Ended;
 
 /// The shortest record that is written.
 const LENGTH_MIN: usize = 2048;
@@ -61,6 +62,9 @@ pub trait Kept: Serialize + DeserializeOwned {
 
     /// Whether what is there stays when it has ended, until it is removed.
     fn is_kept(&self) -> bool;
+
+    /// How it ended, if it has and could say so.
+    fn ending(&self) -> Option<&Ended>;
 
     /// The record in a file.
     ///

@@ -43,5 +43,5 @@ pub mod v1;
 pub use kept::{Kept, Kind, Written};
 pub use origin::Origin;
 pub use record::{Ended, Record};
-pub use registry::{Entry, Registry, StartedBy};
+pub use registry::{End, Entry, Registry, StartedBy};
 pub use spec::{Name, NotAName as NameError, is_plain};

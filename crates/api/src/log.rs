@@ -69,10 +69,7 @@ pub struct Line {
 
 impl Line {
     fn new(number: u64, time: &str, stream: Stream, bytes: &[u8]) -> Line {
-        let (log, base64) = match std::str::from_utf8(bytes) {
-            Ok(text) => (Some(text.to_owned()), None),
-            Err(_) => (None, Some(BASE64.encode(bytes))),
-        };
+        let (log, base64) = encoded(bytes);
         Line { number, time: time.to_owned(), stream, log, base64 }
     }
 
@@ -84,6 +81,36 @@ impl Line {
             (None, Some(text)) => BASE64.decode(text).unwrap_or_default(),
             (None, None) => Vec::new(),
         }
+    }
+}
+
+/// Bytes as JSON has them: as a text, or in Base64 if they are not UTF-8.
+#[must_use]
+pub fn encoded(bytes: &[u8]) -> (Option<String>, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(BASE64.encode(bytes))),
+    }
+}
+
+/// Which lines are wanted. All times are of one form ([`time_of`]), and in the order of their text.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// What was written then or later.
+    pub since: String,
+    /// What was written before that time.
+    pub until: Option<String>,
+    /// The output of the domain's console instead of its command's.
+    pub console: bool,
+}
+
+impl Selection {
+    /// Whether a line is wanted.
+    #[must_use]
+    pub fn has(&self, line: &Line) -> bool {
+        let is_in_time =
+            line.time >= self.since && self.until.as_ref().is_none_or(|until| line.time < *until);
+        is_in_time && (line.stream == Stream::Console) == self.console
     }
 }
 

@@ -103,6 +103,10 @@ impl Kept for Record {
     fn is_kept(&self) -> bool {
         self.kept
     }
+
+    fn ending(&self) -> Option<&Ended> {
+        self.ending.as_ref()
+    }
 }
 
 /// The state of a pod.

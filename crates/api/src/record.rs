@@ -93,4 +93,8 @@ impl Kept for Record {
     fn is_kept(&self) -> bool {
         self.kept
     }
+
+    fn ending(&self) -> Option<&Ended> {
+        self.ending.as_ref()
+    }
 }

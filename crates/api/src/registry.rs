@@ -564,6 +564,17 @@ impl<R: Kept> Registry<R> {
     }
 }
 
+/// What has become of one that does not live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It has ended, with this exit status of `biv run`.
+    Ended(u8),
+    /// It has failed.
+    Failed,
+    /// Its process was killed, and could not say anything.
+    Killed,
+}
+
 impl<R: Kept> Entry<R> {
     /// Waits until the domain has ended.
     pub fn wait(&self) -> io::Result<()> {
@@ -592,6 +603,16 @@ impl<R: Kept> Entry<R> {
     #[must_use]
     pub fn lives(&self) -> bool {
         is_locked(&self.directory)
+    }
+
+    /// What has become of one that does not live.
+    #[must_use]
+    pub fn end(&self) -> End {
+        match self.record.as_ref().and_then(Kept::ending) {
+            Some(ending) if ending.error.is_some() => End::Failed,
+            Some(ending) => End::Ended(ending.status),
+            None => End::Killed,
+        }
     }
 
     /// Whether there is something to stop: it lived when it was found, or its supervisor is about to start it again.

@@ -32,17 +32,21 @@ pub enum Error {
     NoHome,
 }
 
-/// `$XDG_CACHE_HOME/bivouac`, or `~/.cache/bivouac` (XDG Base Directory Specification: a relative
+/// The directory that a variable names, or else one below the user's home (XDG Base Directory Specification: a relative
 /// path is to be ignored).
-pub fn cache_directory() -> Result<PathBuf, Error> {
+#[must_use]
+pub fn base_directory(variable: &str, below_home: &str) -> Option<PathBuf> {
     let absolute = |name| {
         let path = PathBuf::from(std::env::var_os(name)?);
         path.is_absolute().then_some(path)
     };
-    absolute("XDG_CACHE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .map(|cache| cache.join("bivouac"))
-        .ok_or(Error::NoHome)
+    absolute(variable).or_else(|| Some(absolute("HOME")?.join(below_home)))
+}
+
+/// `$XDG_CACHE_HOME/bivouac`, or `~/.cache/bivouac`.
+pub fn cache_directory() -> Result<PathBuf, Error> {
+    let caches = base_directory("XDG_CACHE_HOME", ".cache").ok_or(Error::NoHome)?;
+    Ok(caches.join("bivouac"))
 }
 
 /// A file or directory of the cache that is to be loaded, or its place. What is there, and every directory

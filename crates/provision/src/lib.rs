@@ -22,7 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use cache::{Error as CacheError, cache_directory, trusted};
+pub use cache::{Error as CacheError, base_directory, cache_directory, trusted};
 use cache::{Lock, Work, at};
 use initramfs::Busybox;
 use packages::Packages;
@@ -32,6 +32,7 @@ pub mod apt;
 pub mod archive;
 mod cache;
 pub mod caches;
+mod file;
 pub mod images;
 pub mod initramfs;
 pub mod kernels;

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// for 30 seconds, and tries again twice.
 pub const APT_SILENCE_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A server that says nothing for so long is not waited for.
+/// A server that does not begin to answer for so long is not waited for.
 pub const DOWNLOAD_SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One file takes no longer: the largest, by a slow network.
@@ -21,8 +21,9 @@ pub const MAX_INDEX_OF_PACKAGES_BYTES: u64 = 64 << 20;
 /// The same, unpacked.
 pub const MAX_UNPACKED_INDEX_BYTES: u64 = 512 << 20;
 
-/// What its decompressor may take for its dictionary: what xz takes at most by itself (`xz -9`).
-pub const MAX_INDEX_DICTIONARY_KIBIBYTES: u32 = 72 << 10;
+/// What the decompressor of such a list or of a package may take for its dictionary: what xz takes at most by itself
+/// (`xz -9`).
+pub const MAX_DICTIONARY_KIBIBYTES: u32 = 72 << 10;
 
 /// What such a list says of one package.
 pub const MAX_STANZA_BYTES: u64 = 1 << 20;
@@ -32,9 +33,6 @@ pub const MAX_PACKAGE_BYTES: u64 = 1 << 30;
 
 /// The same, unpacked.
 pub const MAX_UNPACKED_PACKAGE_BYTES: u64 = 8 << 30;
-
-/// What its decompressor may take for its dictionary, as above.
-pub const MAX_PACKAGE_DICTIONARY_KIBIBYTES: u32 = MAX_INDEX_DICTIONARY_KIBIBYTES;
 
 /// A download that is shorter shows no progress bar.
 pub const PROGRESS_DELAY: Duration = Duration::from_secs(1);

@@ -11,7 +11,8 @@ use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
 use ruzstd::decoding::StreamingDecoder;
 
-use crate::limits::{MAX_PACKAGE_DICTIONARY_KIBIBYTES, MAX_UNPACKED_PACKAGE_BYTES};
+use crate::file::{FileError, at};
+use crate::limits::{MAX_DICTIONARY_KIBIBYTES, MAX_UNPACKED_PACKAGE_BYTES};
 use crate::modules::{self, Unpacking};
 
 /// The file beside busybox that lists its applets.
@@ -83,13 +84,8 @@ pub fn drivers_in<'a>(directory: &Path, names: &[&'a str]) -> Vec<(&'a str, Path
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Reading or writing failed.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The file that we came for is not in it.
     #[error("{package} contains no {wanted}", package = .package.display())]
     Missing {
@@ -111,10 +107,6 @@ pub enum Error {
 /// Takes `vmlinuz` and the modules from a kernel's packages; the drivers of virtio devices besides, unpacked.
 pub fn unpack_kernel(packages: &[PathBuf], into: &Path) -> Result<(), Error> {
     const IMAGE: &str = "boot/vmlinuz-";
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |error| Error::Io { path, error }
-    };
     let (drivers, list) = (into.join(DRIVERS), into.join(DRIVERS_LIST));
     fs::create_dir(&drivers).map_err(at(&drivers))?;
     fs::write(&list, drivers_list()).map_err(at(&list))?;
@@ -159,10 +151,6 @@ pub fn unpack_busybox(packages: &[PathBuf], into: &Path) -> Result<(), Error> {
     let program = into.join("busybox");
     // Its place moved from /bin to /usr/bin when Debian merged the two.
     extract(packages, "bin/busybox", &program)?;
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |error| Error::Io { path, error }
-    };
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).map_err(at(&program))?;
     let listing = Command::new(&program)
         .arg("--list-full")
@@ -174,7 +162,7 @@ pub fn unpack_busybox(packages: &[PathBuf], into: &Path) -> Result<(), Error> {
         return Err(Error::Program { program: "busybox", status: listing.status });
     }
     let applets = into.join(APPLETS);
-    fs::write(&applets, listing.stdout).map_err(at(&applets))
+    Ok(fs::write(&applets, listing.stdout).map_err(at(&applets))?)
 }
 
 /// Copies the first regular file whose path contains `wanted` after `./` or `./usr/`.
@@ -200,14 +188,13 @@ fn each_entry(
     package: &Path,
     look: impl FnMut(&[u8], &mut dyn io::Read) -> io::Result<bool>,
 ) -> Result<bool, Error> {
-    contents(package, look).map_err(|error| Error::Io { path: package.to_owned(), error })
+    Ok(contents(package, look).map_err(at(package))?)
 }
 
 fn contents(
     package: &Path,
     look: impl FnMut(&[u8], &mut dyn io::Read) -> io::Result<bool>,
 ) -> io::Result<bool> {
-    const MEMORY_KIBIBYTES: u32 = MAX_PACKAGE_DICTIONARY_KIBIBYTES;
     let mut archive = ar::Archive::new(BufReader::new(File::open(package)?));
     while let Some(member) = archive.next_entry() {
         let member = member?;
@@ -215,10 +202,8 @@ fn contents(
             b"data.tar" => return look_at_entries(member, look),
             b"data.tar.gz" => return look_at_entries(MultiGzDecoder::new(member), look),
             b"data.tar.xz" => {
-                return look_at_entries(
-                    XzReader::new_mem_limit(member, true, MEMORY_KIBIBYTES),
-                    look,
-                );
+                let unpacked = XzReader::new_mem_limit(member, true, MAX_DICTIONARY_KIBIBYTES);
+                return look_at_entries(unpacked, look);
             }
             b"data.tar.zst" => {
                 let unpacked = StreamingDecoder::new(member).map_err(io::Error::other)?;

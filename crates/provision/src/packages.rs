@@ -141,7 +141,7 @@ fn dependency_on_kernel(shown: &str) -> Option<String> {
 
 /// All packages that it names.
 fn dependencies(shown: &str) -> Vec<String> {
-    let depends = shown.lines().find_map(|line| line.strip_prefix("Depends:")).unwrap_or_default();
+    let depends = archive::field(shown, "Depends").unwrap_or_default();
     let names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
     let is_name = |name: &str| {
         name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))

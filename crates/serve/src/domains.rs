@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 
 use api::client::Client;
 use api::v1::{self, Inspection, Statistics};
-use api::{Entry, Record, Registry, files};
+use api::{End, Entry, Record, Registry, files};
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -137,13 +137,14 @@ pub fn ask(entry: &Entry) -> Option<Inspection> {
 
 /// The state of one, of which this is what it says of itself if it lives.
 pub fn state_of(entry: &Entry, inspection: Option<&Inspection>) -> State {
-    let ending = entry.record.as_ref().and_then(|record| record.ending.as_ref());
-    match (entry.alive, ending) {
-        (true, _) => inspection.map_or(State::NotAnswering, |said| said.state.into()),
-        (false, _) if entry.is_supervised() => State::Restarting,
-        (false, Some(ending)) if ending.error.is_some() => State::Failed,
-        (false, Some(_)) => State::Ended,
-        (false, None) => State::Killed,
+    if entry.alive {
+        return inspection.map_or(State::NotAnswering, |said| said.state.into());
+    }
+    match entry.end() {
+        _ if entry.is_supervised() => State::Restarting,
+        End::Failed => State::Failed,
+        End::Ended(_) => State::Ended,
+        End::Killed => State::Killed,
     }
 }
 

@@ -3,8 +3,6 @@
 
 use std::process::Stdio;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use hyper::header::UPGRADE;
 use serde::{Deserialize, Serialize};
@@ -40,10 +38,7 @@ pub struct Line {
 
 impl Line {
     fn of(stream: &str, bytes: &[u8]) -> Line {
-        let (log, base64) = match std::str::from_utf8(bytes) {
-            Ok(text) => (Some(text.to_owned()), None),
-            Err(_) => (None, Some(BASE64.encode(bytes))),
-        };
+        let (log, base64) = api::log::encoded(bytes);
         Line { stream: Some(stream.to_owned()), log, base64, status: None }
     }
 }

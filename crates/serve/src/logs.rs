@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
 use api::Entry;
-use api::log::{Line, Reader, Stream, last_lines, time_of};
+use api::log::{Line, Reader, Selection, last_lines, time_of};
 use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::mpsc::{self, Sender};
@@ -54,11 +54,9 @@ pub async fn logs(call: Call) -> Result<Reply, Error> {
 /// The same as [`LogQuery`], with times as the log has them.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
-    since: String,
-    until: Option<String>,
+    lines: Selection,
     tail: Option<usize>,
     follow: bool,
-    console: bool,
 }
 
 impl Wanted {
@@ -67,20 +65,12 @@ impl Wanted {
             0..=LAST_TIME => Ok(time_of(UNIX_EPOCH + Duration::from_millis(time))),
             _ => Err(Error::Request("times are milliseconds since 1970".to_owned())),
         };
-        Ok(Wanted {
+        let lines = Selection {
             since: query.since.map(time).transpose()?.unwrap_or_default(),
             until: query.until.map(time).transpose()?,
-            tail: query.tail,
-            follow: query.follow,
             console: query.console,
-        })
-    }
-
-    /// Whether a line is wanted. All times are of one form, and in the order of their text.
-    fn has(&self, line: &Line) -> bool {
-        let is_in_time =
-            line.time >= self.since && self.until.as_ref().is_none_or(|until| line.time < *until);
-        is_in_time && (line.stream == Stream::Console) == self.console
+        };
+        Ok(Wanted { lines, tail: query.tail, follow: query.follow })
     }
 }
 
@@ -123,7 +113,7 @@ impl Log {
 
     fn read(&mut self) -> io::Result<Vec<Line>> {
         let mut lines = self.reader.read()?;
-        lines.retain(|line| self.wanted.has(line));
+        lines.retain(|line| self.wanted.lines.has(line));
         Ok(lines)
     }
 }
@@ -150,9 +140,11 @@ mod tests {
     #[test]
     fn times_are_those_of_the_log() {
         let of = |since| Wanted::of(&LogQuery { since: Some(since), ..LogQuery::default() });
-        let since = of(951_782_400_000).expect("a time").since;
+        let since = of(951_782_400_000).expect("a time").lines.since;
         assert!(since.starts_with("2000-02-29T00:00:00"), "{since}");
-        assert!(of(LAST_TIME).is_ok_and(|wanted| wanted.since.starts_with("9999-12-31T23:59:59")));
+        assert!(
+            of(LAST_TIME).is_ok_and(|wanted| wanted.lines.since.starts_with("9999-12-31T23:59:59"))
+        );
         assert!(of(LAST_TIME + 1).is_err() && of(u64::MAX).is_err());
     }
 }

@@ -72,30 +72,7 @@ const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/module.txt")
 
 /// The command, built beside this test, or named by `BIVOUAC_BINARY`.
 fn bivouac() -> PathBuf {
-    if let Some(binary) = env::var_os("BIVOUAC_BINARY") {
-        return binary.into();
-    }
-    let test = env::current_exe().expect("a test has a path");
-    let profile = test.parent().and_then(Path::parent).expect("tests are in PROFILE/deps");
-    let binary = profile.join("biv");
-    static BUILD: std::sync::Once = std::sync::Once::new();
-    BUILD.call_once(|| {
-        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "--package", "biv", "--bin", "biv", "--target-dir"]);
-        cargo.arg(profile.parent().expect("a profile is in a target directory"));
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        // As tests/machine.rs has it: build scripts would be run again.
-        let of_package =
-            |name: &str| ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|it| name.starts_with(it));
-        for (name, _) in env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_package)) {
-            cargo.env_remove(name);
-        }
-        let status = cargo.status().expect("cargo can be started");
-        assert!(status.success(), "cannot build biv");
-    });
-    binary
+    env::var_os("BIVOUAC_BINARY").map_or_else(whole_machine::bivouac, PathBuf::from)
 }
 
 /// Checks that the machine in use is known to get wrong, as `KIND/PROGRAM/CHECK`.

@@ -5,9 +5,11 @@
 //! changes what a command line means.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use super::environment::read_text;
 
 /// The variable that names the file. An empty one names none.
 pub const VARIABLE: &str = "BIV_CONFIG";
@@ -43,7 +45,8 @@ impl Arguments {
         }
         let Some((path, must_exist)) = place() else { return Ok(Self { all: given, file: None }) };
         let wrong = |why: String| format!("{} ({VARIABLE}): {why}", path.display());
-        let text = match read(&path) {
+        let read = host::open_regular(&path).and_then(|file| read_text(file, FILE_MAX_BYTES));
+        let text = match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => Vec::new(),
             text => text.map_err(|error| wrong(error.to_string()))?,
         };
@@ -68,21 +71,8 @@ fn place() -> Option<(PathBuf, bool)> {
     if let Some(path) = std::env::var_os(VARIABLE) {
         return (!path.is_empty()).then(|| (path.into(), true));
     }
-    let absolute = |name: &str| {
-        let path = std::env::var_os(name).map(PathBuf::from);
-        path.filter(|path| path.is_absolute())
-    };
-    let of_home = || Some(absolute("HOME")?.join(".config"));
-    Some((absolute("XDG_CONFIG_HOME").or_else(of_home)?.join(PLACE), false))
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    host::open_regular(path)?.take(FILE_MAX_BYTES + 1).read_to_end(&mut text)?;
-    match text.len() as u64 > FILE_MAX_BYTES {
-        true => Err(io::Error::other(format!("it has more than {FILE_MAX_BYTES} bytes"))),
-        false => Ok(text),
-    }
+    let directory = provision::base_directory("XDG_CONFIG_HOME", ".config")?;
+    Some((directory.join(PLACE), false))
 }
 
 /// The options that a file lists: one in each line, with its value after `=` or white space.

@@ -2,9 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -36,7 +36,8 @@ impl Environment {
         let mut variables = Vec::new();
         for path in &self.env_file {
             let wrong = |why: String| format!("--env-file {}: {why}", path.display());
-            let text = read(path).map_err(wrong)?;
+            let read = File::open(path).and_then(|file| read_text(file, FILE_MAX_BYTES));
+            let text = read.map_err(|error| wrong(error.to_string()))?;
             for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
                 let line = line.trim_ascii_start();
                 let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -51,12 +52,11 @@ impl Environment {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
+/// All of a file that has at most so many bytes.
+pub(super) fn read_text(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let read = file.take(FILE_MAX_BYTES + 1).read_to_end(&mut text);
-    match read.map_err(|error| error.to_string())? as u64 > FILE_MAX_BYTES {
-        true => Err(format!("it has more than {FILE_MAX_BYTES} bytes")),
+    match file.take(most + 1).read_to_end(&mut text)? as u64 > most {
+        true => Err(io::Error::other(format!("it has more than {most} bytes"))),
         false => Ok(text),
     }
 }

@@ -8,7 +8,7 @@ use rustix::fs::inotify;
 
 use super::{Error, Named};
 use crate::cli::domains::Logs;
-use api::log::{Line, Reader, Stream, last_lines, time_of};
+use api::log::{Line, Reader, Selection, Stream, last_lines, time_of};
 use api::{Entry, files};
 
 /// How often it is looked whether the domain still lives.
@@ -50,13 +50,12 @@ pub fn logs<R: Named>(arguments: &Logs) -> Result<(), Error> {
 /// What the log has had since the last time, of what is wanted.
 fn read(reader: &mut Reader, arguments: &Logs) -> io::Result<Vec<Line>> {
     let mut lines = reader.read()?;
-    // All times are of one form, and in the order of their text.
-    let since = arguments.view.since.map(time_of).unwrap_or_default();
-    let until = arguments.view.until.map(time_of);
-    lines.retain(|line| {
-        let is_in_time = line.time >= since && until.as_ref().is_none_or(|end| line.time < *end);
-        is_in_time && (line.stream == Stream::Console) == arguments.console
-    });
+    let wanted = Selection {
+        since: arguments.view.since.map(time_of).unwrap_or_default(),
+        until: arguments.view.until.map(time_of),
+        console: arguments.console,
+    };
+    lines.retain(|line| wanted.has(line));
     Ok(lines)
 }
 

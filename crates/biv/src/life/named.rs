@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::client::Client;
-use api::{Ended, Entry, Kept, Record, Registry, pod, registry, v1};
+use api::{Entry, Kept, Record, Registry, pod, registry, v1};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -17,8 +17,6 @@ pub trait Named: Kept {
     fn state(inspection: &Self::Inspection) -> &'static str;
     /// Where its name is.
     fn registry() -> Result<Registry<Self>, registry::Error>;
-    /// How it ended, if it has and could say so.
-    fn ending(&self) -> Option<&Ended>;
     /// Whether its command has a terminal.
     fn has_terminal(&self) -> bool;
     /// Its labels, if it can have some.
@@ -44,10 +42,6 @@ impl Named for Record {
 
     fn registry() -> Result<Registry, registry::Error> {
         Registry::open()
-    }
-
-    fn ending(&self) -> Option<&Ended> {
-        self.ending.as_ref()
     }
 
     fn has_terminal(&self) -> bool {
@@ -84,10 +78,6 @@ impl Named for pod::Record {
 
     fn registry() -> Result<Registry<Self>, registry::Error> {
         Registry::of_pods()
-    }
-
-    fn ending(&self) -> Option<&Ended> {
-        self.ending.as_ref()
     }
 
     fn has_terminal(&self) -> bool {

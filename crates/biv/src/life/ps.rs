@@ -10,8 +10,8 @@ use super::{Error, Named, ask};
 use crate::cli::Format;
 use crate::cli::domains::{Filter, Ps};
 use crate::print;
-use api::Entry;
 use api::record::{Record, now};
+use api::{End, Entry};
 use session::terminal;
 
 /// What there is room for of the reason of an end.
@@ -112,11 +112,10 @@ pub fn state_of<R: Named>(entry: &Entry<R>) -> String {
 
 /// What is to be said of one that does not live.
 pub fn state_of_ended<R: Named>(entry: &Entry<R>) -> String {
-    let ending = entry.record.as_ref().and_then(R::ending);
-    match ending {
-        Some(ending) if ending.error.is_some() => "failed".to_owned(),
-        Some(ending) => format!("ended ({})", ending.status),
-        None => "killed".to_owned(),
+    match entry.end() {
+        End::Failed => "failed".to_owned(),
+        End::Ended(status) => format!("ended ({status})"),
+        End::Killed => "killed".to_owned(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use lzma_rust2::XzReader;
 
-use crate::limits::{MAX_INDEX_DICTIONARY_KIBIBYTES, MAX_STANZA_BYTES, MAX_UNPACKED_INDEX_BYTES};
+use crate::limits::{MAX_DICTIONARY_KIBIBYTES, MAX_STANZA_BYTES, MAX_UNPACKED_INDEX_BYTES};
 
 /// How the names of packages begin that are of use.
 const USEFUL: [&str; 4] = ["busybox-static", "linux-binary-", "linux-image-", "linux-modules-"];
@@ -88,9 +88,9 @@ pub fn file(release: &str, name: &str) -> Option<File> {
     })
 }
 
-/// The packages of a list that are of use. Of several with one name the last is taken, which an archive has no two of.
+/// The packages of a list that are of use; of several with one name the last.
 pub fn read(packed: impl Read) -> io::Result<HashMap<String, Stanza>> {
-    let unpacked = XzReader::new_mem_limit(packed, true, MAX_INDEX_DICTIONARY_KIBIBYTES);
+    let unpacked = XzReader::new_mem_limit(packed, true, MAX_DICTIONARY_KIBIBYTES);
     let mut lines = BufReader::new(unpacked.take(MAX_UNPACKED_INDEX_BYTES));
     let (mut packages, mut stanza) = (HashMap::new(), String::new());
     loop {

@@ -22,6 +22,7 @@ use ureq::tls::{RootCerts, TlsConfig};
 
 use self::index::Stanza;
 use self::signature::Untrusted;
+use super::file::{FileError, at};
 use super::limits::{
     DOWNLOAD_SILENCE_TIMEOUT, DOWNLOAD_TIMEOUT, MAX_INDEX_OF_PACKAGES_BYTES, MAX_PACKAGE_BYTES,
     MAX_RELEASE_BYTES,
@@ -30,6 +31,8 @@ use super::progress::Progress;
 
 mod index;
 mod signature;
+
+pub(crate) use index::field;
 
 /// Where the archive is.
 const SITE: &str = "https://deb.debian.org/debian";
@@ -53,13 +56,8 @@ const CHUNK_BYTES: usize = 1 << 16;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of ours.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with it.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The network, or who is there.
     #[error("cannot download {url}: {error}")]
     Download {
@@ -150,7 +148,7 @@ impl Archive {
         let no_index = || content(format!("it names no {INDEX}"));
         let wanted = index::file(&release, INDEX).ok_or_else(no_index)?;
         // A mirror that is being changed has the old list under this name, too.
-        let place = match index::field(&release, "Acquire-By-Hash") == Some("yes") {
+        let place = match field(&release, "Acquire-By-Hash") == Some("yes") {
             true => format!("main/binary-amd64/by-hash/SHA256/{}", wanted.sha256),
             false => INDEX.to_owned(),
         };
@@ -246,11 +244,6 @@ impl Write for Hashing {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
-}
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |error| Error::Io { path, error }
 }
 
 #[cfg(test)]
