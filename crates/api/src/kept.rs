@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use spec::Name;
 
+use super::ended::Ended;
 use super::files;
-use super::record::Ended;
 
 /// The shortest record that is written.
 const LENGTH_MIN: usize = 2048;

@@ -27,6 +27,7 @@
 pub mod admission;
 pub mod again;
 pub mod client;
+pub mod ended;
 pub mod files;
 pub mod http;
 pub mod keeper;
@@ -40,8 +41,9 @@ pub mod registry;
 pub mod status;
 pub mod v1;
 
+pub use ended::{End, Ended};
 pub use kept::{Kept, Kind, Written};
 pub use origin::Origin;
-pub use record::{Ended, Record};
-pub use registry::{End, Entry, Registry, StartedBy};
+pub use record::Record;
+pub use registry::{Entry, Registry, StartedBy};
 pub use spec::{Name, NotAName as NameError, is_plain};

@@ -18,10 +18,10 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use spec::{Name, Published};
 
+use super::ended::Ended;
 use super::http::{Request, Response};
 use super::kept::{Kept, Kind};
 use super::networks::Subnet;
-use super::record::Ended;
 use super::v1::{Kill, Refusal, must_ask_for_frames};
 
 /// The version of the record that this code writes; it reads no other.

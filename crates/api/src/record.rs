@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use spec::{Name, Spec};
 use utoipa::ToSchema;
 
+use super::ended::Ended;
 use super::kept::{Kept, Kind};
 
 /// The version of the record that this code writes; it reads no other.
@@ -46,29 +47,6 @@ pub struct Record {
     pub spec: Box<Spec>,
     /// How it ended, if it has and could say so.
     pub ending: Option<Ended>,
-}
-
-/// The end of a domain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Ended {
-    /// When, in milliseconds since 1970.
-    pub at: u64,
-    /// The exit status of `biv run`.
-    pub status: u8,
-    /// What went wrong, if `biv` failed.
-    pub error: Option<String>,
-    /// Why the machine ended, if its command did not: a panic, with what the guest said last, or the
-    /// time limit.
-    pub reason: Option<String>,
-}
-
-impl Ended {
-    /// What is to be said of an end that did not come by itself.
-    #[must_use]
-    pub fn explanation(&self) -> Option<&str> {
-        self.error.as_deref().or(self.reason.as_deref())
-    }
 }
 
 /// Milliseconds since 1970.

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use spec::Name;
 
 use super::admission::{Demand, Limits, Refusal};
+use super::ended::End;
 use super::files;
 use super::kept::{Kept, Kind};
 use super::networks::{self, Networks};
@@ -562,17 +563,6 @@ impl<R: Kept> Registry<R> {
         files::until_locked(&lock).map_err(fail)?;
         Ok(lock)
     }
-}
-
-/// What has become of one that does not live.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It has ended, with this exit status of `biv run`.
-    Ended(u8),
-    /// It has failed.
-    Failed,
-    /// Its process was killed, and could not say anything.
-    Killed,
 }
 
 impl<R: Kept> Entry<R> {

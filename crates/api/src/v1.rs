@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
 
 use super::http::{FRAMES, Problem, Request, Response};
-use super::record;
+use super::{ended, record};
 
 pub mod toolstack;
 
@@ -404,7 +404,7 @@ pub(crate) fn must_ask_for_frames(upgrade: Option<&str>) -> Result<(), Refusal> 
         attach,
         console
     ),
-    components(schemas(record::Record, record::Ended, State, Problem)),
+    components(schemas(record::Record, ended::Ended, State, Problem)),
     servers((url = "http://domain", description = "the domain's socket"))
 )]
 struct Document;

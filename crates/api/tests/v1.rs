@@ -1,7 +1,8 @@
 //! The API's answers against its own OpenAPI document, and requests that make no sense.
 
+use api::Ended;
 use api::http::{self, FRAMES, Request, Response};
-use api::record::{Ended, Record, VERSION};
+use api::record::{Record, VERSION};
 use api::v1::{self, Answer, Balloon, Domain, Inspection, Processor, Refusal, State, Statistics};
 use serde_json::{Value, json};
 
