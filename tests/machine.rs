@@ -32,15 +32,16 @@ pub const PATIENCE_SECONDS: &str = "400";
 /// The command, built beside this test.
 pub fn bivouac() -> PathBuf {
     static BUILD: Once = Once::new();
-    BUILD.call_once(|| build("biv", &["--bin", "biv"]));
+    BUILD.call_once(|| build(&["--package", "biv", "--bin", "biv"]));
     profile().join("biv")
 }
 
 /// A program of another package, built beside this test.
-pub fn program(package: &str, name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     static BUILD: Mutex<()> = Mutex::new(());
     let _alone = BUILD.lock().unpoisoned();
-    build(package, &["--bin", name]);
+    // As a member of the workspace: by itself it has its dependencies with other features, built again.
+    build(&["--workspace", "--bin", name]);
     profile().join(name)
 }
 
@@ -49,7 +50,7 @@ pub fn example(name: &str) -> PathBuf {
     static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut built = BUILT.lock().unpoisoned();
     if !built.iter().any(|known| known == name) {
-        build("biv", &["--example", name]);
+        build(&["--package", "biv", "--example", name]);
         built.push(name.to_owned());
     }
     profile().join("examples").join(name)
@@ -61,17 +62,19 @@ fn profile() -> PathBuf {
     test.ancestors().nth(2).expect("tests are in PROFILE/deps").to_owned()
 }
 
-/// Build a part of a package as this test was built.
-fn build(package: &str, what: &[&str]) {
+/// Build a part of the workspace as this test was built.
+fn build(what: &[&str]) {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", package]).args(what).arg("--target-dir");
+    cargo.args(["build", "--quiet"]).args(what).arg("--target-dir");
     cargo.arg(profile().parent().expect("a profile is in a target directory"));
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
-    // What cargo says of the test's package to the test would be a change to build scripts that look at it (ring's).
-    let of_package =
-        |name: &str| ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|it| name.starts_with(it));
+    // What cargo says of the test's package to the test would be a change to build scripts that look at it (ring's):
+    // half of `biv` would be built again, and once more by the next cargo without that.
+    let of_package = |name: &str| {
+        name == "OUT_DIR" || ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|it| name.starts_with(it))
+    };
     for (name, _) in env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_package)) {
         cargo.env_remove(name);
     }

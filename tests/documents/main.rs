@@ -7,16 +7,21 @@
 //! fails the test, so that nobody adds an example that is not tried.
 //!
 //! The lines are typed at an interactive shell on a pseudo-terminal, one after the other, each when the prompt is
-//! back. Each block has a home directory, a runtime directory and a working directory of its own; blocks share
-//! the cache, as a reader's commands do.
+//! back. Each block has a home directory, a runtime directory and a working directory of its own; a reader's blocks
+//! share the cache, as a reader's commands do.
+//!
+//! All readers type at the same time. Where an example uses what there is once on a host, a port or a place that it
+//! names, one types after the other.
 
 #![forbid(unsafe_code)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use locks::Unpoisoned;
 use whole_machine::bivouac;
 use whole_machine::pseudo_terminal::AtTerminal;
 
@@ -61,6 +66,12 @@ const SHELL: [&str; 10] = [
     "--noediting",
     "-i",
 ];
+
+/// What an example names that there is once on a host: ports, places outside of a reader's home, the project.
+const SHARED: [&str; 6] = ["publish", "-p ", "127.0.0.1", "10.0.2.2", "/tmp/", "cargo"];
+
+/// Who has what there is once on a host.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The ordinary user: `nobody`, who has no rights and no home.
 const ORDINARY: &str = "65534";
@@ -121,6 +132,12 @@ impl Block {
     fn example(&self) -> Option<&'static Example> {
         let first = self.commands.first()?;
         EXAMPLES.iter().find(|it| it.document == self.document && first.starts_with(it.begins))
+    }
+
+    /// It uses what there is once on a host.
+    fn is_exclusive(&self, example: &Example) -> bool {
+        let mut lines = self.commands.iter().map(String::as_str).chain([example.surroundings]);
+        example.is_in_project || lines.any(|line| SHARED.iter().any(|word| line.contains(word)))
     }
 
     fn place(&self) -> String {
@@ -310,6 +327,7 @@ fn has_programs(block: &Block, example: &Example) -> bool {
 
 /// Types a block as one reader.
 fn type_block(block: &Block, example: &Example, reader: Reader) {
+    let _alone = block.is_exclusive(example).then(|| ALONE.lock().unpoisoned());
     let desk = Desk::new(reader, block);
     let directory = if example.is_in_project { project() } else { desk.home.join("project") };
     if !example.surroundings.is_empty() {
@@ -335,8 +353,9 @@ fn type_block(block: &Block, example: &Example, reader: Reader) {
             Some((_, Line::Ended(key))) => Some(*key),
             _ => None,
         };
+        let start = Instant::now();
         let (status, said) = shell.run(command, key);
-        println!("{place}\n    status {status}");
+        println!("{place}\n    status {status} in {:.1} s", start.elapsed().as_secs_f64());
         match line {
             Some((_, Line::Status(expected))) => assert_eq!(status, *expected, "{place}\n{said}"),
             Some((_, Line::Shows(words))) => {
@@ -349,25 +368,28 @@ fn type_block(block: &Block, example: &Example, reader: Reader) {
     shell.run("kill $(jobs -p); wait", None);
 }
 
-/// All blocks of a document, as every reader.
-fn check(document: &'static str) {
+/// All blocks of a document, as this reader.
+fn check(document: &'static str, reader: Reader) {
     for block in blocks(document) {
         let example = block.example().unwrap_or_else(|| {
             panic!("{} is not in tests/documents/examples.rs: {:?}", block.place(), block.commands)
         });
         if has_programs(&block, example) {
-            readers().into_iter().for_each(|reader| type_block(&block, example, reader));
+            type_block(&block, example, reader);
         }
     }
 }
 
-/// One test, because blocks publish the same ports; `BIVOUAC_DOCUMENT` chooses one document.
+/// `BIVOUAC_DOCUMENT` chooses one document.
 #[test]
 fn every_example_of_the_documents_does_what_it_says() {
     let chosen: Vec<_> = std::env::var("BIVOUAC_DOCUMENT").into_iter().collect();
-    for document in DOCUMENTS.into_iter().filter(|document| chosen.iter().all(|it| it == document))
-    {
-        check(document);
-    }
+    let is_wanted = |document: &&str| chosen.iter().all(|it| it == document);
+    std::thread::scope(|scope| {
+        for reader in readers() {
+            let documents = DOCUMENTS.into_iter().filter(is_wanted);
+            scope.spawn(move || documents.for_each(|document| check(document, reader)));
+        }
+    });
     let _ = fs::remove_dir_all(scratch());
 }

@@ -10,7 +10,7 @@ use whole_machine::{PATIENCE_SECONDS, program, text};
 /// The example with these arguments, ended when it takes too long.
 fn start(arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
-    command.arg(PATIENCE_SECONDS).arg(program("examples", "start")).args(arguments);
+    command.arg(PATIENCE_SECONDS).arg(program("start")).args(arguments);
     command.stdin(Stdio::null());
     command
 }

@@ -139,5 +139,5 @@ fn why_none(place: &Place) -> Option<String> {
 /// The program that checks names.
 pub fn probe() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| program("pod-probe", "pod-probe")).clone()
+    BUILT.get_or_init(|| program("pod-probe")).clone()
 }

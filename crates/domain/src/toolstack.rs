@@ -63,6 +63,7 @@ pub fn audits_at_end() -> bool {
 /// What differs.
 pub fn audit_at_end(machine: &Remote) -> Result<(), String> {
     let Some(toolstack) = machine.toolstack.as_deref() else { return Ok(()) };
+    toolstack.settle();
     let Reply { differences, .. } = audit(machine, toolstack);
     if differences.is_empty() { Ok(()) } else { Err(differences.join("; ")) }
 }

@@ -102,4 +102,8 @@ pub trait Toolstack: Debug + Send + Sync {
     /// Count all uses of its frames once more, while its vCPUs stand still: each difference from what was counted
     /// before, in a line.
     fn audit(&self) -> Vec<String>;
+
+    /// Finish what its vCPUs were in the middle of when the machine ended, which makes differences for an audit. Only
+    /// for a machine that has ended: no vCPU is told.
+    fn settle(&self);
 }

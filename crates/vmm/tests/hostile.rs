@@ -140,6 +140,7 @@ fn live(kind: Kind, seed: u64, turns: u64) -> Life {
 fn audit(remote: &vmm::Remote, seed: u64) {
     let toolstack = remote.toolstack.as_ref().expect("it is paravirtual");
     let deadline = Instant::now() + Duration::from_secs(20);
+    toolstack.settle();
     loop {
         let differences = toolstack.audit();
         if differences.is_empty() {

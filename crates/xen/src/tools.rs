@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frames::{FrameType, Outside};
+use frames::{FrameType, Outside, Stop};
 use machine::toolstack::{DomainMemory, Refused, Toolstack};
 use xen_abi::{Mfn, PAGE_SHIFT};
 use xen_io::grant::Access;
@@ -119,6 +119,10 @@ impl Toolstack for Tools {
     fn audit(&self) -> Vec<String> {
         self.0.audit()
     }
+
+    fn settle(&self) {
+        self.0.settle();
+    }
 }
 
 /// A path as domain 0 means it: what does not begin at the root is the domain's.
@@ -153,6 +157,16 @@ impl Domain {
             );
         }
         lines
+    }
+
+    /// Finish the validation, or the demotion, of page tables that a vCPU was interrupted in. The domain has ended: no
+    /// translation of a vCPU's is revoked.
+    pub(crate) fn settle(&self) {
+        let mut engine = Engine { domain: self, cpu: NotRunning };
+        let mut state = self.tables();
+        // Nobody interrupts it ([`NotRunning`]).
+        let _: Result<(), Stop> =
+            frames::Tables::new(self.frames(), &mut state, &mut engine, 0).settle();
     }
 
     /// The uses of frames that no page table is: descriptor tables, `vcpu_info`s, FIFOs of events, grants in use.
