@@ -235,6 +235,17 @@ impl Output {
         Some(fill(&mut room[..length]))
     }
 
+    /// Add a frame that a socket of packets has, if there is one. To be called when there is room.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> interface::Received {
+        let (prefix, room) = self.bytes[self.end..].split_at_mut(PREFIX_BYTES);
+        let received = interface::receive(socket, &mut room[..MAX_FRAME_BYTES]);
+        if let interface::Received::Frame(length) = received {
+            prefix.copy_from_slice(&(length as u32).to_be_bytes());
+            self.end += PREFIX_BYTES + length;
+        }
+        received
+    }
+
     /// Send what there is, as far as it is taken; whether that is all.
     pub fn flush(&mut self, cable: &Cable) -> io::Result<bool> {
         let socket = match cable {

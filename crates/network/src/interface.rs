@@ -33,6 +33,13 @@ const WITH_MARK: u8 = 0x80;
 const TCP_BYTES: usize = 20;
 const TCP_CHECKSUM_OFFSET: usize = 16;
 
+/// The same of UDP.
+const UDP_BYTES: usize = 8;
+const UDP_CHECKSUM_OFFSET: usize = 6;
+
+/// The type of IPv6's frames.
+const IPV6: [u8; 2] = [0x86, 0xdd];
+
 /// What came of receiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
@@ -72,34 +79,57 @@ pub fn send(socket: BorrowedFd<'_>, frame: &mut [u8]) -> bool {
     !matches!(sendmsg(socket, pieces, nothing, SendFlags::DONTWAIT), Err(Errno::AGAIN))
 }
 
-/// The header for a frame of ours. In one of TCP's, that part of the checksum is set that the kernel does not make: the
-/// sum of what is not in the segment.
-fn header(frame: &mut [u8]) -> [u8; HEADER_BYTES] {
-    let mut header = [0; HEADER_BYTES];
-    let Some((ethernet, packet)) = frame.split_first_chunk_mut::<ETHERNET_BYTES>() else {
-        return header;
+/// Sends a frame of a machine's, in which no checksum of TCP or UDP has been made, or loses it.
+pub fn send_unsummed(socket: BorrowedFd<'_>, frame: &mut [u8]) {
+    let header = unsummed(frame).unwrap_or_default();
+    let pieces = &[IoSlice::new(&header), IoSlice::new(frame)];
+    // As on a wire: who has no room loses it.
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = sendmsg(socket, pieces, &mut SendAncillaryBuffer::default(), flags);
+}
+
+/// The header for such a frame, in which the part of the checksum is set that is not of the segment; none if it has no
+/// such checksum, or is a piece of a packet: then the guest has made it.
+fn unsummed(frame: &mut [u8]) -> Option<[u8; HEADER_BYTES]> {
+    let (ethernet, packet) = frame.split_first_chunk_mut::<ETHERNET_BYTES>()?;
+    let (kind, ends, ip_bytes) = match [ethernet[12], ethernet[13]] {
+        IPV4 => {
+            let ip = packet.first_chunk::<20>()?;
+            let is_whole = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff == 0;
+            (Some(ip[9]).filter(|_| is_whole)?, 12..20, usize::from(ip[0] & 0xf) * 4)
+        }
+        IPV6 => (packet.first_chunk::<40>()?[6], 8..40, 40),
+        _ => return None,
     };
-    let Some(ip) = packet.first_chunk::<20>().filter(|_| ethernet[12..] == IPV4) else {
-        return header;
+    let (bytes, offset) = match kind {
+        protocol::TCP => (TCP_BYTES, TCP_CHECKSUM_OFFSET),
+        protocol::UDP => (UDP_BYTES, UDP_CHECKSUM_OFFSET),
+        _ => return None,
     };
-    let ip_bytes = usize::from(ip[0] & 0xf) * 4;
-    if ip[9] != protocol::TCP || packet.len() < ip_bytes + TCP_BYTES {
-        return header;
-    }
-    let words = ip[12..20].chunks_exact(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-    let length = packet.len() - ip_bytes;
-    let mut sum = words.sum::<u32>() + u32::from(protocol::TCP) + length as u32;
+    let length = packet.len().checked_sub(ip_bytes).filter(|length| *length >= bytes)?;
+    let words = packet[ends].chunks_exact(2);
+    let words = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let mut sum = words.sum::<u32>() + u32::from(kind) + length as u32;
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    let at = ip_bytes + TCP_CHECKSUM_OFFSET;
+    let at = ip_bytes + offset;
     packet[at..at + 2].copy_from_slice(&(sum as u16).to_be_bytes());
+    let mut header = [0; HEADER_BYTES];
     header[0] = NEEDS_CHECKSUM;
     let begins = (ETHERNET_BYTES + ip_bytes) as u16;
-    header[2..4].copy_from_slice(&(begins + TCP_BYTES as u16).to_ne_bytes());
+    header[2..4].copy_from_slice(&(begins + bytes as u16).to_ne_bytes());
     header[6..8].copy_from_slice(&begins.to_ne_bytes());
-    header[8..10].copy_from_slice(&(TCP_CHECKSUM_OFFSET as u16).to_ne_bytes());
-    header
+    header[8..10].copy_from_slice(&(offset as u16).to_ne_bytes());
+    Some(header)
+}
+
+/// The header for a frame of ours. In one of TCP's, that part of the checksum is set that the kernel does not make: the
+/// sum of what is not in the segment.
+fn header(frame: &mut [u8]) -> [u8; HEADER_BYTES] {
+    let is_tcp = frame.get(12..14) == Some(&IPV4[..]) && frame.get(23) == Some(&protocol::TCP);
+    // Our datagrams have theirs.
+    is_tcp.then(|| unsummed(frame)).flatten().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -137,6 +167,29 @@ mod tests {
         let word = |at: usize| u16::from_ne_bytes([got[at], got[at + 1]]);
         assert_eq!((got[0], got[1], word(2), word(4)), (NEEDS_CHECKSUM, WHOLE, 54, 0));
         assert_eq!((word(6), word(8)), (34, 16));
+    }
+
+    #[test]
+    fn checksums_of_a_machine_are_begun() {
+        let mut datagram = frame(protocol::UDP);
+        let header = unsummed(&mut datagram).unwrap();
+        assert_eq!((header[0], header[2], header[6], header[8]), (NEEDS_CHECKSUM, 42, 34, 6));
+        let sum = (0x0a00 + 0x0202 + 0x0a00 + 0x020f + 17 + 24u16).to_be_bytes();
+        assert_eq!(datagram[40..42], sum);
+        // What a piece of a packet has there is no header.
+        let mut piece = frame(protocol::TCP);
+        piece[20] = 0x20;
+        assert_eq!(unsummed(&mut piece), None);
+        let mut six = [vec![0xff; 12], IPV6.to_vec(), vec![0; 60]].concat();
+        six[20] = protocol::TCP;
+        assert_eq!(unsummed(&mut six).map(|header| (header[2], header[6])), Some((74, 54)));
+        // Nothing that is cut off is read beyond its end.
+        for length in 0..six.len() {
+            assert_eq!(unsummed(&mut six[..length]), None, "{length}");
+        }
+        let mut long = frame(protocol::UDP);
+        long[14] = 0x4f;
+        assert_eq!(unsummed(&mut long), None);
     }
 
     #[test]

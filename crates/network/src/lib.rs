@@ -29,6 +29,7 @@ mod echo;
 mod interface;
 pub mod limits;
 mod names;
+mod neighbours;
 mod packets;
 mod reach;
 mod server;
@@ -39,4 +40,5 @@ mod wire;
 
 pub use addresses::Addresses;
 pub use cable::{Cable, Line};
+pub use neighbours::Way;
 pub use server::{OURS, Plan, Server};

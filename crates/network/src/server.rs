@@ -14,8 +14,9 @@ use crate::addresses::Addresses;
 use crate::cable::{Cable, Input, Line, Output, Watch};
 use crate::connections::Connections;
 use crate::echo::Echoes;
-use crate::limits::SWEEP_INTERVAL;
+use crate::limits::{FRAMES_AT_ONCE, SWEEP_INTERVAL};
 use crate::names::Names;
+use crate::neighbours::{self, Neighbours, Way};
 use crate::packets::{Packet, add_datagram};
 use crate::udp::Datagrams;
 use crate::wire::{ETHERNET_BYTES, IPV4, protocol};
@@ -33,6 +34,8 @@ const CABLE: u64 = 0;
 const LISTENERS: u64 = 1;
 const LINE: u64 = u64::MAX;
 const NAMES: u64 = u64::MAX - 1;
+const NEIGHBOURS: u64 = u64::MAX - 2;
+const BELL: u64 = u64::MAX - 3;
 const PUBLISHED_UDP: u64 = 1 << 32;
 const ASSOCIATIONS: u64 = 2 << 32;
 const ECHOES: u64 = 1 << 48;
@@ -69,6 +72,8 @@ pub struct Server {
     datagrams: Datagrams,
     echoes: Echoes,
     names: Names,
+    /// Who has frames of their own on the cable.
+    neighbours: Option<Neighbours>,
     started: Instant,
     swept: Instant,
     /// The cable may have more; and sockets of datagrams that do.
@@ -118,6 +123,7 @@ impl Server {
             datagrams,
             echoes: Echoes::new(ECHOES, has_several),
             names,
+            neighbours: None,
             started: now,
             swept: now,
             cable_is_ready: true,
@@ -126,6 +132,24 @@ impl Server {
             is_paused: false,
             is_over: false,
         })
+    }
+
+    /// Lead to the machine's neighbours as well, with this way.
+    ///
+    /// # Errors
+    ///
+    /// The host has no descriptors.
+    pub fn with_neighbours(mut self, way: Way) -> io::Result<Self> {
+        let neighbours = Neighbours::new(way);
+        self.watch.add(neighbours.bell(), BELL)?;
+        self.neighbours = Some(neighbours);
+        self.watch_neighbours()?;
+        Ok(self)
+    }
+
+    fn watch_neighbours(&self) -> io::Result<()> {
+        let frames = self.neighbours.as_ref().and_then(Neighbours::frames);
+        frames.map_or(Ok(()), |frames| self.watch.add(frames, NEIGHBOURS))
     }
 
     /// Serve until the machine has gone.
@@ -162,7 +186,8 @@ impl Server {
         if self.is_blocked || self.is_paused {
             return SWEEP_INTERVAL;
         }
-        if self.cable_is_ready || !self.more_datagrams.is_empty() {
+        let has_frames = self.neighbours.as_ref().is_some_and(|them| them.is_ready);
+        if self.cable_is_ready || has_frames || !self.more_datagrams.is_empty() {
             return Duration::ZERO;
         }
         let now = self.moment();
@@ -189,6 +214,9 @@ impl Server {
             LINE => {}
             NAMES if readable => self.names.hear(),
             NAMES => {}
+            NEIGHBOURS => self.note_neighbours(readable, broken),
+            BELL if readable => self.hear_bell(),
+            BELL => {}
             CONNECTIONS.. => self.connections.note_ready(token, readable, writable),
             ECHOES.. if readable => self.echoes.receive(token, &mut self.output),
             PUBLISHED_UDP.. if readable => self.more_datagrams.push(token),
@@ -197,6 +225,26 @@ impl Server {
                 self.connections.accept(token, &self.watch, now);
             }
             _ => {}
+        }
+    }
+
+    /// Neighbours have something to say, or nobody is there any more.
+    fn note_neighbours(&mut self, readable: bool, broken: bool) {
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.is_ready |= readable && neighbours.frames().is_some();
+            if broken {
+                neighbours.lose();
+            }
+        }
+    }
+
+    /// There is another switch.
+    fn hear_bell(&mut self) {
+        let Some(names) = self.neighbours.as_mut().and_then(Neighbours::hear_bell) else { return };
+        self.names = Names::new(Some(names));
+        let watched = self.names.watched().map_or(Ok(()), |names| self.watch.add(names, NAMES));
+        if watched.and_then(|()| self.watch_neighbours()).is_err() {
+            self.neighbours.iter_mut().for_each(Neighbours::lose);
         }
     }
 
@@ -239,6 +287,9 @@ impl Server {
                     self.more_datagrams.push(token);
                 }
             }
+            if let Some(neighbours) = self.neighbours.as_mut().filter(|them| them.is_ready) {
+                neighbours::receive(neighbours, &mut self.output, FRAMES_AT_ONCE);
+            }
             if !self.take_frames() {
                 return Ok(false);
             }
@@ -274,6 +325,11 @@ impl Server {
         let now = self.moment();
         let frame = self.input.frame(range.clone());
         let Some(header) = frame.first_chunk::<ETHERNET_BYTES>() else { return };
+        if let Some(neighbours) = &mut self.neighbours
+            && !neighbours::is_ours(frame, OURS, &self.addresses)
+        {
+            return neighbours.send(frame);
+        }
         let (kind, source) = ([header[12], header[13]], header[6..12].first_chunk::<6>());
         if kind == arp::KIND {
             // Who asks is answered, even among several.

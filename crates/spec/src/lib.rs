@@ -309,6 +309,12 @@ impl Spec {
         is_written || self.engine.no_seccomp
     }
 
+    /// The network that the machine shares with others, by `biv network`.
+    #[must_use]
+    pub fn shared_network(&self) -> Option<&Name> {
+        self.networks.iter().flatten().find_map(Network::shared)
+    }
+
     /// Names of the fields that this program does not know, with where they are.
     #[must_use]
     pub fn unknown(&self) -> Vec<String> {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Other, Vif, is_default};
+use crate::{Error, Name, Other, Vif, is_default};
 
 /// A network, to which the machine has a card.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,7 +39,7 @@ pub struct UserNetwork {
 }
 
 /// The properties of a user-mode network.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct User {
     /// The guest reaches the host, too: servers on its loopback interface and its other addresses, and what
     /// is link-local to it.
@@ -48,6 +48,14 @@ pub struct User {
     /// Its back-end [default: a process of biv].
     #[serde(default, skip_serializing_if = "is_default")]
     pub backend: Option<Backend>,
+    /// The network that the machine shares with others (`biv network create`), who find it there by its name
+    /// [default: it is alone].
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(with = "Option<String>")]
+    pub network: Option<Name>,
+    /// Its address in that network [default: one that follows from its name].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub address: Option<Ipv4Addr>,
 }
 
 /// The back-end of a user-mode network.
@@ -115,11 +123,20 @@ impl Network {
         }
     }
 
+    /// The network that it shares with others, by `biv network`.
+    #[must_use]
+    pub fn shared(&self) -> Option<&Name> {
+        match self {
+            Self::User(network) => network.user.network.as_ref(),
+            Self::Tap(_) | Self::Vif(_) => None,
+        }
+    }
+
     /// As it is typed.
     #[must_use]
     pub fn net(&self) -> Net {
         match self {
-            Self::User(network) => Net::User(network.user),
+            Self::User(network) => Net::User(network.user.clone()),
             Self::Tap(tap) => Net::Tap(tap.name.clone()),
             Self::Vif(vif) => Net::Vif(vif.clone()),
         }
@@ -247,10 +264,7 @@ impl FromStr for User {
                 "host" => user.reaches_host = true,
                 "backend=passt" => user.backend = Some(Backend::Passt),
                 "backend=builtin" => user.backend = Some(Backend::Builtin),
-                _ => {
-                    let known = "host, backend=passt and backend=builtin";
-                    return Err(format!("unknown option {option:?}; user takes {known}"));
-                }
+                _ => user.take_place(option)?,
             }
         }
         user.check()?;
@@ -259,9 +273,33 @@ impl FromStr for User {
 }
 
 impl User {
-    fn check(self) -> Result<(), String> {
+    /// An option that says where it is among others.
+    fn take_place(&mut self, option: &str) -> Result<(), String> {
+        match option.split_once('=') {
+            Some(("network", name)) => {
+                self.network = Some(name.parse().map_err(|error| format!("network: {error}"))?);
+            }
+            Some(("ip", address)) => {
+                let wrong = |_| format!("{address:?} is no address of IPv4 (ip)");
+                self.address = Some(address.parse().map_err(wrong)?);
+            }
+            _ => {
+                let known = "host, backend=passt, backend=builtin, network=NAME and ip=ADDRESS";
+                return Err(format!("unknown option {option:?}; user takes {known}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
         match self {
-            Self { backend: Some(Backend::Passt), reaches_host: false } => {
+            Self { network: None, address: Some(_), .. } => {
+                Err("an address requires a network that is shared (--ip, --network)".to_owned())
+            }
+            Self { backend: Some(Backend::Passt), network: Some(_), .. } => {
+                Err("passt leads to no network that is shared; leave backend=passt out".to_owned())
+            }
+            Self { backend: Some(Backend::Passt), reaches_host: false, .. } => {
                 Err("passt cannot keep a guest from the host's own addresses; give \
                  user,host,backend=passt if it may reach them, or leave backend=passt out"
                     .to_owned())
@@ -289,14 +327,16 @@ impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
-            Self::User(User { reaches_host, backend }) => {
+            Self::User(User { reaches_host, backend, network, address }) => {
                 f.write_str("user")?;
                 f.write_str(if *reaches_host { ",host" } else { "" })?;
                 f.write_str(match backend {
                     None => "",
                     Some(Backend::Passt) => ",backend=passt",
                     Some(Backend::Builtin) => ",backend=builtin",
-                })
+                })?;
+                network.iter().try_for_each(|network| write!(f, ",network={network}"))?;
+                address.iter().try_for_each(|address| write!(f, ",ip={address}"))
             }
             Self::Tap(name) => write!(f, "tap:{name}"),
             Self::Vif(vif) => write!(f, "vif,{vif}"),
@@ -336,12 +376,20 @@ mod tests {
     fn networks_have_names() {
         let check = |text: &str, expected| assert_eq!(text.parse().ok(), expected, "{text}");
         check("none", Some(Net::None));
-        let user = |reaches_host, backend| Some(Net::User(User { reaches_host, backend }));
+        let user = |reaches_host, backend| {
+            Some(Net::User(User { reaches_host, backend, ..User::default() }))
+        };
         check("user", user(false, None));
         check("user,host", user(true, None));
         check("user,backend=builtin", user(false, Some(Backend::Builtin)));
         check("user,host,backend=passt", user(true, Some(Backend::Passt)));
         check("user,backend=passt,host", user(true, Some(Backend::Passt)));
+        let shared = User {
+            network: Some("backend".parse().unwrap()),
+            address: Some([10, 89, 1, 5].into()),
+            ..User::default()
+        };
+        check("user,network=backend,ip=10.89.1.5", Some(Net::User(shared)));
         check("tap:tap0", Some(Net::Tap("tap0".into())));
         check("vif,ip=10.77.0.2", Some(Net::Vif(Vif::new([10, 77, 0, 2].into()))));
         for wrong in
@@ -349,6 +397,10 @@ mod tests {
         {
             check(wrong, None);
         }
+        for wrong in ["ip=10.89.1.5", "network=", "network=../x", "network=a,ip=x"] {
+            check(&format!("user,{wrong}"), None);
+        }
+        check("user,host,backend=passt,network=a", None);
         // It could not be told to refuse what is not to be reached.
         let refused = "user,backend=passt".parse::<Net>().unwrap_err();
         assert!(refused.contains("user,host,backend=passt"), "{refused}");

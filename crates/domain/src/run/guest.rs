@@ -616,7 +616,9 @@ fn module(data: Vec<u8>) -> Module {
 pub fn can_be_restored(spec: &Spec) -> bool {
     // What such a disk has is gone with its machine, and who is connected is not told. Two domains on a network do not
     // have one address.
-    let is_connected = spec.sockets().next().is_some() || matches!(net(spec), Net::Vif(_));
+    let is_connected = spec.sockets().next().is_some()
+        || matches!(net(spec), Net::Vif(_))
+        || spec.shared_network().is_some();
     !spec.disks().any(|disk| disk.snapshot) && !is_connected
 }
 

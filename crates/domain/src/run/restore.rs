@@ -83,6 +83,11 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
         spec.machine.maximum_memory = (maximum > memory).then_some(maximum);
     }
     host_resources.apply(&mut spec).map_err(Error::Contradiction)?;
+    if spec.shared_network().is_some() {
+        // Its kernel has the address that it had.
+        let reason = "a machine that goes on from a snapshot joins no network (--net)";
+        return Err(Error::Contradiction(reason.to_owned()));
+    }
     enter_directory(&spec)?;
     let network = network::start(&spec, &guest::net(&spec))?;
     let looks = Looks {

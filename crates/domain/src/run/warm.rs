@@ -73,6 +73,8 @@ pub fn kind(spec: &Spec) -> Option<Spec> {
     kind.networks = Some(match kind.networks.take().unwrap_or_default().first() {
         None if spec.networks.is_some() => Vec::new(),
         None => vec![Network::User(UserNetwork::default())],
+        // Its card and its kernel's parameters have an address that no other has.
+        Some(network) if network.shared().is_some() => return None,
         Some(Network::User(network)) => {
             vec![Network::User(UserNetwork { publish: Vec::new(), ..network.clone() })]
         }
