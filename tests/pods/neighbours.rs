@@ -139,7 +139,7 @@ fn networks_are_made_listed_and_removed() {
     assert!(run(&["--network", "two"]).contains("network two has no free address"));
     let taken = run(&["--network", "two", "--ip", "10.90.0.3"]);
     assert!(taken.contains("10.90.0.3 in network two is the address of pod "), "{taken}");
-    assert!(place.complains(&["network", "rm", "two"]).contains("has pods: a, b, c, d, e"));
+    assert!(place.complains(&["network", "rm", "two"]).contains("is used by a, b, c, d, e"));
     place.says(&[&["rm", "--force"], &names[..]].concat());
     // Who comes again has the address that it had.
     let before = all.clone();

@@ -130,7 +130,7 @@ const MAY_IMPORT: [(&str, &[&str]); 45] = [
     ("network", &[]),
     ("router", &[]),
     ("vfr", &["host", "router"]),
-    ("switch", &["host", "router", "session"]),
+    ("switch", &["api", "host", "locks", "router", "session"]),
     ("scheduler", &[]),
     ("gates", &["host"]),
     ("keeper", &["api", "gates", "host", "locks", "scheduler", "spec"]),

@@ -13,6 +13,8 @@
 //! | `lifeline` | of a paravirtual domain: the named pipe whose writer may stop it ([`super::keeper`]) |
 //! | `log.0`, `log.1` | the output of its command ([`super::log`]) |
 //! | `messages` | `biv`'s own messages |
+//! | `place` | where the way to another switch is sent, of a domain that shares a network |
+//! | `place.json` | its place in that network ([`super::places`]) |
 //! | `spec.json` | its description, from which it is started again ([`super::again`]) |
 //! | `stopped` | there if somebody has stopped it, so that its supervisor does not start it again |
 //! | `supervisor` | a lock that its supervisor holds (`biv run --restart`) |
@@ -55,6 +57,10 @@ pub const SOCKET: &str = "control";
 pub const LOGS: [&str; 2] = ["log.0", "log.1"];
 /// See above.
 pub const MESSAGES: &str = "messages";
+/// See above.
+pub const PLACE: &str = "place";
+/// See above.
+pub const PLACE_STATE: &str = "place.json";
 /// See above.
 pub const SPEC: &str = "spec.json";
 /// See above.

@@ -35,6 +35,7 @@ pub mod kept;
 pub mod log;
 pub mod networks;
 pub mod origin;
+pub mod places;
 pub mod pod;
 pub mod record;
 pub mod registry;

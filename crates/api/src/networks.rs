@@ -1,10 +1,10 @@
-//! Networks of pods: a directory for each, with what it is, a lock, and the control socket and the messages of its
+//! Networks of pods and machines: a directory for each, with what it is, a lock, and the control socket and the messages of its
 //! switch. A network is there from `create` to `rm`, or until the host starts again.
 //!
 //! 1. *A network's lock is held for a moment*: by whoever gives a pod an address, starts the switch, or removes the
 //!    network. Nothing else relies on it.
-//! 2. *Which addresses are taken is in the records of the pods that live*, and nowhere else: so no address is lost with
-//!    a pod, and none is given twice.
+//! 2. *Which addresses are taken is said by those that live*, and nowhere else ([`super::places`]): so no address is
+//!    lost with a pod, and none is given twice.
 
 use std::fmt;
 use std::fs::File;
@@ -51,13 +51,13 @@ const DIRECTORY: OFlags =
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is none.
-    #[error("no network {0}; make it with `biv pod network create {0}`")]
+    #[error("no network {0}; make it with `biv network create {0}`")]
     Unknown(String),
     /// There is one already.
     #[error("network {0} already exists")]
     Exists(Name),
-    /// Pods live in it.
-    #[error("network {0} has pods: {1}; stop them first")]
+    /// Somebody lives in it.
+    #[error("network {0} is used by {1}; stop them first")]
     Used(Name, String),
     /// All subnets of the choice are taken.
     #[error("there is no free subnet; give one with --subnet")]
@@ -66,7 +66,7 @@ pub enum Error {
     #[error("network {0} is being changed by another process")]
     Locked(Name),
     /// The host.
-    #[error("cannot use the networks of pods: {0}")]
+    #[error("cannot use the networks: {0}")]
     Host(#[from] io::Error),
 }
 
@@ -422,7 +422,7 @@ mod tests {
         assert!(matches!(networks.create(&name("a"), None), Err(Error::Exists(_))));
         assert_eq!(networks.list().unwrap().len(), 2);
         let used = networks.remove(&one, || vec![name("web")]).unwrap_err().to_string();
-        assert!(used.contains("has pods: web"), "{used}");
+        assert!(used.contains("is used by web"), "{used}");
         let lock = two.lock().unwrap();
         drop(lock);
         networks.remove(&one, Vec::new).unwrap();

@@ -95,7 +95,8 @@ pub enum Error {
     Stopped(Name),
     /// Others know it by its name.
     #[error(
-        "domain {0} cannot be renamed while it runs: it is paravirtual, or started with --restart"
+        "domain {0} cannot be renamed while it runs: it is paravirtual, in a network that it shares, \
+         or started with --restart"
     )]
     KeepsName(Name),
     /// It lives, so it cannot be removed.
@@ -352,7 +353,8 @@ impl Registry {
     }
 
     /// Gives a domain another name, whether it runs or not. A paravirtual one that runs keeps its own, by which the
-    /// keeper and its router know it, and so does one that a supervisor starts again.
+    /// keeper and its router know it, and so do one by whose name others of its network find it and one that a
+    /// supervisor starts again.
     ///
     /// # Errors
     ///
@@ -361,7 +363,9 @@ impl Registry {
         let _changes = self.lock()?;
         let entry = self.find(from.as_str())?;
         let is_xen = |record: &Record| record.spec.machine.board == spec::Board::Xen;
-        let is_known_elsewhere = entry.alive && entry.record.as_ref().is_none_or(is_xen);
+        let is_resident = || !matches!(super::places::of_machine(&entry.directory), Ok(None));
+        let is_known_elsewhere =
+            entry.alive && (entry.record.as_ref().is_none_or(is_xen) || is_resident());
         if is_known_elsewhere || entry.is_supervised() {
             return Err(Error::KeepsName(from.clone()));
         }

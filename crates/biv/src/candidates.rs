@@ -1,5 +1,5 @@
-//! What completes a word of a command line: the names of domains, pods, kernels, images and caches that there are. What
-//! cannot be listed has none.
+//! What completes a word of a command line: the names of domains, pods, kernels, images, caches
+//! and networks that there are. What cannot be listed has none.
 
 use api::{Entry, Kept, Record, Registry, pod};
 use clap_complete::CompletionCandidate;
@@ -50,4 +50,11 @@ pub fn caches_to_use() -> Vec<CompletionCandidate> {
     names.sort_unstable();
     names.dedup();
     names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// Networks that machines and pods share.
+pub fn networks() -> Vec<CompletionCandidate> {
+    let networks = Registry::<pod::Record>::of_pods().ok().and_then(|pods| pods.networks().ok());
+    let all = networks.and_then(|networks| networks.list().ok()).unwrap_or_default();
+    all.iter().map(|it| CompletionCandidate::new(it.description.name.as_str())).collect()
 }

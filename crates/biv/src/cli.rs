@@ -32,6 +32,7 @@ pub mod xen;
 pub use self::cache::{Cache, CacheAction};
 use self::configuration::Arguments;
 use self::domains as life;
+use self::pod_network::PodNetwork;
 pub use self::environment::Environment;
 pub use self::format::Format;
 pub use self::image::{ContainerImageAction, Pull};
@@ -79,6 +80,7 @@ pub enum Verb {
     Wait(life::Wait),
     Rm(life::Rm),
     Pod(pod::Pod),
+    Network(PodNetwork),
     Xen(xen::Xen),
     Serve(Serve),
     Kernel(Kernel),

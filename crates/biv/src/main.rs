@@ -59,6 +59,9 @@ fn main() -> ExitCode {
         Verb::Wait(arguments) => told(life::wait::<Record>(&arguments)),
         Verb::Rm(arguments) => told(life::rm::<Record>(&arguments)),
         Verb::Pod(arguments) => return of_pods(pod::pod(arguments)),
+        Verb::Network(arguments) => {
+            pod::network(arguments.action).map_err(|error| error.to_string())
+        }
         Verb::Xen(arguments) => told(xen::xen(&arguments.action)),
         Verb::Serve(arguments) => serve::serve(&arguments).map_err(|error| error.to_string()),
         Verb::Completions(arguments) => unless_closed(completions::completions(&arguments)),

@@ -183,7 +183,9 @@ impl Domain {
     pub fn begin(plan: Plan) -> Result<Domain, Error> {
         // gdb's socket is in its directory.
         let has_gdb = plan.spec.watch.gdb.as_ref().is_some_and(|gdb| gdb.at.is_none());
-        match Self::is_wanted(&plan.spec.life) || has_gdb {
+        // So is the place that it has among others.
+        let is_resident = plan.spec.shared_network().is_some();
+        match Self::is_wanted(&plan.spec.life) || has_gdb || is_resident {
             true => Self::enter(plan),
             false => Ok(Domain::unknown()),
         }

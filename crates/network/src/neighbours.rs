@@ -23,7 +23,8 @@ use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 
 use crate::addresses::Addresses;
 use crate::cable::Output;
@@ -73,10 +74,14 @@ impl Neighbours {
         self.bell.as_fd()
     }
 
-    /// The switch has gone.
+    /// The switch has gone, if that is not said of one before.
     pub fn lose(&mut self) {
-        self.frames = None;
-        self.is_ready = false;
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let is_there = |frames| matches!(recv(frames, &mut [0][..], flags), Err(Errno::AGAIN));
+        if !self.frames().is_some_and(is_there) {
+            self.frames = None;
+            self.is_ready = false;
+        }
     }
 
     /// Sends a frame of the machine's to them, or loses it, as a wire does.

@@ -446,7 +446,7 @@ fn finish(first: &mut First, uplink: Option<Uplink>) -> String {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => {}
-            Ok(None) if Instant::now() < deadline && member::has_other_children() => {
+            Ok(None) if Instant::now() < deadline && switch::has_other_children() => {
                 std::thread::sleep(LOOK);
             }
             Ok(None) | Err(_) => return why,

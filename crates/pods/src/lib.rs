@@ -54,3 +54,4 @@ pub mod trunk;
 pub use checkpoint::{STREAM_OFFSET, from_stream};
 pub use keeper::{Error, run};
 pub use spec::PodSpec;
+pub use switch::mend;

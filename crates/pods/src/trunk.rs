@@ -12,9 +12,9 @@ use locks::Unpoisoned;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
-use switch::{Attach, Client, pods_of};
+use switch::{Attach, Client, Unreached, has_gone, pods_of, reach};
 
-use crate::member::{Error, connect, has_gone};
+use crate::member::Error;
 
 /// The most bytes of what is carried in one piece: a frame, or a list of pods.
 pub const PIECE_MAX_BYTES: usize = {
@@ -97,14 +97,14 @@ impl Trunk {
     }
 
     fn failed(&self, error: switch::Error) -> Error {
-        Error::Switch(self.network.description.name.clone(), error)
+        Unreached::Switch(self.network.description.name.clone(), error).into()
     }
 }
 
 impl Way {
     fn open(network: &Network) -> Result<Way, Error> {
         let ((frames, theirs), (names, others)) = (pair()?, pair()?);
-        let client = connect(network, |client| client.join(&theirs, &others))?;
+        let client = reach(network, |client| client.join(&theirs, &others))?;
         Ok(Way { client, frames, names })
     }
 

@@ -33,6 +33,13 @@ impl AsFd for Client {
     }
 }
 
+impl From<Client> for OwnedFd {
+    /// For a process that only holds it.
+    fn from(client: Client) -> OwnedFd {
+        client.0
+    }
+}
+
 impl Client {
     /// Connects to the switch that listens there.
     ///

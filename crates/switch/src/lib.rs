@@ -1,15 +1,17 @@
-//! The switch between the pods of one network: a process of this program, which passes frames from one pod to another.
+//! The switch between the pods and machines of one network: a process of this program, which passes frames from one to
+//! another. Of a machine, which is a port like a pod, the text below speaks only where it differs.
 //!
 //! Each pod is a port: a packet socket (packet(7)) at the other end of the pod's interface, which the pod's keeper
 //! sends over the switch's control socket ([`Client`]). The kernel gives that socket only what is not for the gateway,
-//! and the gateway is another process for each pod. Which frames go where, and who may send what, is decided by
+//! and the gateway is another process for each pod. A machine's socket is one of packets, at whose other end that process
+//! is; `biv run` attaches it, and leaves the connection to that process. Which frames go where, and who may send what, is decided by
 //! [`router`].
 //!
 //! Two switches of one network, on two hosts, can be joined: what is for nobody here goes to the other. Whoever carries
 //! the frames between them, `biv pod network join`, is one more port.
 //!
 //! What it is not: a way out of the network, and a place where anything is kept. It may be killed at any time: whoever
-//! notices starts another, and all keepers attach their pods again.
+//! notices starts another, and all keepers attach their pods again ([`reach`]).
 //!
 //! What rules it:
 //!
@@ -28,6 +30,7 @@
 mod client;
 pub mod limits;
 mod port;
+mod reach;
 mod server;
 mod start;
 mod wire;
@@ -35,6 +38,7 @@ mod wire;
 use std::net::Ipv4Addr;
 
 pub use client::{Client, Error, pods_of};
+pub use reach::{Unreached, attach_of, has_gone, has_other_children, mend, pair, reach};
 pub use server::Server;
 pub use start::{KIND, Serving, listen_at, serve, start};
 pub use wire::Attach;

@@ -56,3 +56,6 @@ pub const HANDSHAKE_TURNS: usize = 3;
 
 /// How long the kernels of two pods have to answer in between.
 pub const HANDSHAKE_PAUSE: Duration = Duration::from_micros(300);
+
+/// What is asked of the buffers of a machine's sockets; the host gives what it allows.
+pub const PAIR_BYTES: usize = 4 << 20;

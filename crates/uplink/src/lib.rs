@@ -17,6 +17,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use host::poll::{PollFlags, wait_for};
+pub use network::Way;
 use network::{Addresses, Cable, Line, Plan, Server};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{
@@ -112,6 +113,31 @@ pub fn start_at_interface(
     child
 }
 
+/// Starts it for a machine that shares a network, with this end of the cable; it confines itself, if it is to. `names`
+/// is where its neighbours are told.
+///
+/// # Errors
+///
+/// The host does not start processes.
+pub fn start_among(
+    end: &OwnedFd,
+    (ports, reaches_host, confine): (Ports, bool, bool),
+    (neighbours, names): (Neighbours, &OwnedFd),
+    way: &Way,
+) -> io::Result<()> {
+    let (ports, mut order) = ports.order(end, reaches_host, confine);
+    order.neighbours = Some(neighbours);
+    order.names = Some(names.as_raw_fd());
+    let ways = [&way.frames, &way.connection, &way.bell];
+    order.way = Some(ways.map(AsRawFd::as_raw_fd));
+    ports.inherit()?;
+    let inherited = || ways.into_iter().chain([names]);
+    inherited().try_for_each(|it| fcntl_setfd(it, FdFlags::empty()))?;
+    let child = spawn_with(end, &mut helper(KIND, &order)?);
+    inherited().try_for_each(|it| fcntl_setfd(it, FdFlags::CLOEXEC))?;
+    child.map(drop)
+}
+
 /// Has a process that was started for a pod's interface receive and send nothing, from when this returns on.
 ///
 /// # Errors
@@ -162,6 +188,7 @@ pub fn start_for_several(several: Several, messages: File, confine: bool) -> io:
         several: Some(several),
         neighbours: None,
         names: None,
+        way: None,
         tcp: vec![],
         udp: vec![],
         confined: confine,
@@ -199,6 +226,7 @@ impl Ports {
             several: None,
             neighbours: None,
             names: None,
+            way: None,
             tcp,
             udp,
             confined,
@@ -296,6 +324,8 @@ pub struct Serving {
     pub neighbours: Option<Neighbours>,
     /// Where they are told.
     pub names: Option<i32>,
+    /// The ways of a machine to them: those of [`Way`], in their order.
+    pub way: Option<[i32; 3]>,
     /// What listens, and the guest's port to which it leads.
     pub tcp: Vec<(i32, u16)>,
     /// The same of UDP.
@@ -309,7 +339,8 @@ impl Serving {
     #[must_use]
     pub fn passed(&self) -> Vec<i32> {
         let ports = self.tcp.iter().chain(&self.udp).map(|&(number, _)| number);
-        ports.chain([self.cable]).chain(self.line).chain(self.names).collect()
+        let way = self.way.into_iter().flatten();
+        ports.chain([self.cable]).chain(self.line).chain(self.names).chain(way).collect()
     }
 }
 
@@ -340,6 +371,11 @@ pub fn serve(serving: &Serving) -> io::Result<()> {
     // A socket for each connection.
     host::raise_descriptor_limit();
     let mut server = Server::new(cable, plan)?;
+    if let Some([frames, connection, bell]) = serving.way {
+        let way =
+            Way { frames: take(frames)?, connection: take(connection)?, bell: take(bell)? };
+        server = server.with_neighbours(way)?;
+    }
     if serving.confined {
         host::privileges::drop_all()?;
         host::confine::confine_network().map_err(io::Error::other)?;

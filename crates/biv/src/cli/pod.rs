@@ -267,9 +267,12 @@ impl Run {
 fn parse_net(text: &str) -> Result<PodNet, String> {
     match text.parse() {
         Ok(Net::None) => Ok(PodNet::None),
-        Ok(Net::User(User { reaches_host, backend: None | Some(Backend::Builtin) })) => {
-            Ok(PodNet::User { reaches_host })
-        }
+        Ok(Net::User(User {
+            reaches_host,
+            backend: None | Some(Backend::Builtin),
+            network: None,
+            address: None,
+        })) => Ok(PodNet::User { reaches_host }),
         _ => Err("a pod has none, user or user,host".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! The command line of `biv pod network`: networks that pods share.
+//! The command line of `biv network`, which is that of `biv pod network`: networks that machines and pods share.
 
 use api::networks::Subnet;
 use clap::{Args, Subcommand};
@@ -6,10 +6,10 @@ use spec::Name;
 
 use super::Format;
 
-/// Manage networks of pods.
+/// Manage networks that machines and pods share.
 ///
-/// The pods of a network (`biv pod run --network`) reach each other by address and by name. It is yours alone, and
-/// there until it is removed, or the host starts again.
+/// The machines and pods of a network (`biv run --network`, `biv pod run --network`) reach each other by address and by
+/// name. It is yours alone, and there until it is removed, or the host starts again.
 #[derive(Debug, Args)]
 pub struct PodNetwork {
     /// What
@@ -36,7 +36,7 @@ pub enum NetworkAction {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// Display networks and their pods as JSON
+    /// Display networks, their pods and their machines as JSON
     Inspect {
         /// Names of the networks
         #[arg(required = true, value_name = "NETWORK")]
@@ -44,9 +44,9 @@ pub enum NetworkAction {
     },
     /// Join a network to the one of that name on another host, for as long as this runs.
     ///
-    /// The pods of both reach each other by address and by name, and connections of a pod that moves from one host to
+    /// The pods and machines of both reach each other by address and by name, and connections of a pod that moves from one host to
     /// the other go on. Both networks have the same subnet. Whoever runs biv on the other host is trusted with all that
-    /// the pods of the network say to each other.
+    /// those in the network say to each other.
     Join {
         /// Name of the network
         name: String,
@@ -56,7 +56,7 @@ pub enum NetworkAction {
         #[arg(value_name = "WHERE")]
         to: String,
     },
-    /// Remove networks in which no pod lives
+    /// Remove networks in which nobody lives
     Rm {
         /// Names of the networks
         #[arg(required = true, value_name = "NETWORK")]

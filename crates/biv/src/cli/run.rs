@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -244,6 +245,16 @@ pub struct Run {
     #[arg(long, value_name = "NETWORK")]
     pub net: Option<Net>,
 
+    /// Share the network NAME (biv network create) with other machines and with pods: they find each other by name. The
+    /// machine reaches what it would reach without, and --publish leads to it; --net user,host adds this host
+    #[arg(long, value_name = "NAME", conflicts_with = "vif",
+        add = ArgValueCandidates::new(candidates::networks))]
+    pub network: Option<Name>,
+
+    /// Address of the machine in --network [default: one that follows from its name]
+    #[arg(long, value_name = "ADDRESS", requires = "network")]
+    pub ip: Option<Ipv4Addr>,
+
     /// Connect the domain (--xen) to a network between domains by a virtual interface. BITS: those of the network's
     /// prefix, 24 by default, of which the first address is the gateway to the world. rate: bytes a second that the
     /// domain may send at most. The network's router, a process of its own, lets the domain send with its own
@@ -454,7 +465,7 @@ impl Run {
         devices.extend(self.entropy.then(Device::entropy));
         devices.extend(sockets.into_iter().chain(console));
         devices.extend(self.debug_exit.then(Device::debug_exit));
-        let net = self.net.or(self.vif.map(Net::Vif));
+        let net = shared(self.net, self.network, self.ip)?.or(self.vif.map(Net::Vif));
         let networks = networks(net, self.publish, self.publish_all)?;
         let mut watch = self.inspect.into_watch();
         (watch.verbose, watch.statistics) = (self.verbose, self.stats);
@@ -515,6 +526,21 @@ impl Run {
             watch,
             ..Spec::default()
         })
+    }
+}
+
+/// The network as it is with what `--network` and `--ip` say.
+fn shared(
+    net: Option<Net>,
+    network: Option<Name>,
+    address: Option<Ipv4Addr>,
+) -> Result<Option<Net>, String> {
+    if network.is_none() {
+        return Ok(net);
+    }
+    match net.unwrap_or(Net::User(User::default())) {
+        Net::User(user) => Ok(Some(Net::User(User { network, address, ..user }))),
+        _ => Err("--network goes with --net user and user,host".to_owned()),
     }
 }
 
@@ -600,6 +626,20 @@ mod tests {
         check(&["--net", "none", "-p", "80:80"], false);
         check(&["--net", "tap:a", "-p", "80:80"], false);
         check(&["-p", "80:80", "-p", "80:81"], false);
+    }
+
+    #[test]
+    fn a_network_is_shared() {
+        let shared = |options: &[&str]| spec(options).unwrap().networks.unwrap()[0].net();
+        let check = |options: &[&str], expected: &str| {
+            assert_eq!(shared(options).to_string(), expected, "{options:?}");
+        };
+        check(&["--network", "a"], "user,network=a");
+        check(&["--network", "a", "--net", "user,host", "-p", "80:80"], "user,host,network=a");
+        check(&["--network=a", "--ip=10.89.1.5"], "user,network=a,ip=10.89.1.5");
+        for net in ["none", "tap:a", "user,host,backend=passt"] {
+            assert!(spec(&["--network", "a", "--net", net]).is_err(), "{net}");
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ mod program;
 mod ps;
 mod trunk;
 
+pub use network::network;
+
 /// The processes of this program that keep detached pods, and that read images.
 pub const PROCESSES: &[OtherProcess] = &[
     OtherProcess { kind: KIND, task: OtherTask::Carry(keep) },

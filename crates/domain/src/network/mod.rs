@@ -3,10 +3,11 @@
 //! Everything is opened, bound and started here, before the machine's process is confined. Another
 //! process makes a user-mode network, and is reached through a socket: one of our own
 //! ([`builtin`]), or [`passt`]. So does the router of a network between domains ([`routed`]), which a domain's virtual
-//! interface ([`vif`]) is attached to.
+//! interface ([`vif`]) is attached to; and the switch of a network that machines share with pods ([`shared`]).
 
 mod passt;
 pub mod routed;
+mod shared;
 mod tap;
 pub mod vif;
 
@@ -38,6 +39,15 @@ pub enum Error {
     /// The router of a network between domains.
     #[error("cannot start the router of the network {0}: {1}")]
     Router(Name, #[source] io::Error),
+    /// A network that is shared.
+    #[error(transparent)]
+    Shared(#[from] api::networks::Error),
+    /// A place in it.
+    #[error(transparent)]
+    Place(#[from] api::places::Error),
+    /// Its switch.
+    #[error(transparent)]
+    Switch(#[from] switch::Unreached),
     /// It does not have a VIF.
     #[error("cannot be attached to the network {0}: {1}")]
     Attach(Name, #[source] io::Error),
@@ -55,7 +65,7 @@ pub enum Error {
 /// A network that may still be starting.
 pub struct Starting {
     card: Card,
-    /// For the guest's init.
+    /// For the guest's init, if it is known.
     parameter: String,
     /// What is to be waited for.
     passt: Option<passt::Starting>,
@@ -67,6 +77,8 @@ enum Card {
     Ready(Network),
     /// It is attached when the domain has its name.
     Vif(vif::Starting),
+    /// The same in a network that is shared.
+    Shared(shared::Starting),
 }
 
 /// Starts the network `net` for a machine; a process of ours is confined, if it is to be.
@@ -94,12 +106,19 @@ pub fn start(spec: &Spec, net: &Net) -> Result<Option<Starting>, Error> {
                 passt: None,
             }))
         }
-        Net::User(user) => start_user(*user, published, confine).map(Some),
+        Net::User(user) => match &user.network {
+            Some(network) => {
+                let starting = shared::Starting::new(network, user, published, confine)?;
+                let (card, parameter) = (Card::Shared(starting), String::new());
+                Ok(Some(Starting { card, parameter, passt: None }))
+            }
+            None => start_user(user, published, confine).map(Some),
+        },
     }
 }
 
 /// Ours, unless passt is asked for: docs/design/6-network.md says why.
-fn start_user(user: User, published: &[Published], confine: bool) -> Result<Starting, Error> {
+fn start_user(user: &User, published: &[Published], confine: bool) -> Result<Starting, Error> {
     // For an error that names it. Whoever uses it binds it again.
     published.iter().try_for_each(|port| uplink::bind(port).map(drop))?;
     let (ours, theirs) = uplink::pair()?;
@@ -118,26 +137,27 @@ fn start_user(user: User, published: &[Published], confine: bool) -> Result<Star
 }
 
 impl Starting {
-    /// What the guest's init is told, a word of the kernel's command line.
-    pub fn parameter(&self) -> &str {
-        &self.parameter
-    }
-
-    /// Gives the machine its card, which waits, before it starts, until the network has started.
+    /// Gives the machine its card, which waits, before it starts, until the network has started; returns what the
+    /// guest's init is told, a word of the kernel's command line.
     ///
     /// # Errors
     ///
     /// The domain cannot be attached to its network.
-    pub fn connect(self, configuration: &mut Configuration, domain: &Domain) -> Result<(), Error> {
-        let network = match self.card {
-            Card::Ready(network) => network,
-            Card::Vif(starting) => starting.attach(domain)?,
+    pub fn connect(
+        self,
+        configuration: &mut Configuration,
+        domain: &Domain,
+    ) -> Result<String, Error> {
+        let (network, parameter) = match self.card {
+            Card::Ready(network) => (network, self.parameter),
+            Card::Vif(starting) => (starting.attach(domain)?, self.parameter),
+            Card::Shared(starting) => starting.attach(domain)?,
         };
         configuration.devices.push(Box::new(network));
         if let Some(passt) = self.passt {
             let wait = move || passt.finish().map_err(|why| Error::Passt(why).to_string());
             configuration.preparation = Preparation(Some(Box::new(wait)));
         }
-        Ok(())
+        Ok(parameter)
     }
 }

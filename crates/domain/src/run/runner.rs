@@ -107,10 +107,8 @@ fn run_guest(
     configuration.reporter = teller.as_ref().map(inspect::Teller::reporter).unwrap_or_default();
     let telling = Telling { stats: spec.watch.statistics, history: teller };
     let copy = spec.watch.console.as_deref().map(backends::create).transpose()?;
-    let parameter = network.as_ref().map(|network| network.parameter().to_owned());
-    if let Some(network) = network {
-        network.connect(&mut configuration, domain)?;
-    }
+    let parameter = network.map(|network| network.connect(&mut configuration, domain));
+    let parameter = parameter.transpose()?;
     let snapshots = Snapshots::new(guest::can_be_restored(spec), has_modules);
     configuration.held = debugging::offer(&spec.watch, domain).map_err(Error::Gdb)?;
     // Everything is open.
