@@ -386,6 +386,12 @@ pub const EXAMPLES: &[Example] = &[
         ..PLAIN
     },
     Example {
+        document: "docs/guide.md",
+        begins: "biv network create backend",
+        lines: &[("wget -qO- http://db", Shows("data")), ("network ls", Shows("backend"))],
+        ..PLAIN
+    },
+    Example {
         document: "docs/pods.md",
         begins: "biv pod network create backend",
         lines: &[("getent hosts db", Shows("db")), ("network ls", Shows("backend"))],

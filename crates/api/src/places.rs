@@ -53,7 +53,9 @@ pub struct Resident {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another has the address.
-    #[error("{address} in network {network} is the address of {kind} {name}; choose another with --ip")]
+    #[error(
+        "{address} in network {network} is the address of {kind} {name}; choose another with --ip"
+    )]
     Taken {
         /// The address.
         address: Ipv4Addr,
@@ -75,7 +77,9 @@ pub enum Error {
         name: Name,
     },
     /// It is none of the network's.
-    #[error("{address} is no address for a pod or machine in network {network}, which has {subnet}")]
+    #[error(
+        "{address} is no address for a pod or machine in network {network}, which has {subnet}"
+    )]
     Address {
         /// The address.
         address: Ipv4Addr,

@@ -372,8 +372,7 @@ pub fn serve(serving: &Serving) -> io::Result<()> {
     host::raise_descriptor_limit();
     let mut server = Server::new(cable, plan)?;
     if let Some([frames, connection, bell]) = serving.way {
-        let way =
-            Way { frames: take(frames)?, connection: take(connection)?, bell: take(bell)? };
+        let way = Way { frames: take(frames)?, connection: take(connection)?, bell: take(bell)? };
         server = server.with_neighbours(way)?;
     }
     if serving.confined {

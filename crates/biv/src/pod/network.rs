@@ -87,9 +87,7 @@ pub fn network(action: NetworkAction) -> Result<(), Error> {
                 names.iter().map(|name| ShownNetwork::of(&networks.find(name)?)).collect();
             print_json(&shown?)
         }
-        NetworkAction::Rm { names } => {
-            names.iter().try_for_each(|name| remove(&networks, name))
-        }
+        NetworkAction::Rm { names } => names.iter().try_for_each(|name| remove(&networks, name)),
     }
 }
 

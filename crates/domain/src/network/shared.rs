@@ -114,9 +114,7 @@ fn attach_to(
     let start = Instant::now();
     loop {
         match switch::reach(network, |client| client.attach(&attach, frames, names)) {
-            Err(Unreached::Switch(_, switch::Error::Refused(_)))
-                if start.elapsed() < PATIENCE =>
-            {
+            Err(Unreached::Switch(_, switch::Error::Refused(_))) if start.elapsed() < PATIENCE => {
                 std::thread::sleep(PAUSE);
             }
             other => return Ok(other?.into()),
