@@ -1,5 +1,5 @@
-//! Networks that machines share with each other and with pods: who reaches whom, by which names, and what is left of it.
-//! Nothing of it leaves this host.
+//! Networks that machines share with each other and with pods: who reaches whom, by which names, and what is left of
+//! it. Nothing of it leaves this host.
 
 #![forbid(unsafe_code)]
 

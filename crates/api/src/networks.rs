@@ -1,5 +1,5 @@
-//! Networks of pods and machines: a directory for each, with what it is, a lock, and the control socket and the messages of its
-//! switch. A network is there from `create` to `rm`, or until the host starts again.
+//! Networks of pods and machines: a directory for each, with what it is, a lock, and the control socket and the
+//! messages of its switch. A network is there from `create` to `rm`, or until the host starts again.
 //!
 //! 1. *A network's lock is held for a moment*: by whoever gives a pod an address, starts the switch, or removes the
 //!    network. Nothing else relies on it.

@@ -149,8 +149,8 @@ pub fn keep(directory: impl AsFd, member: &Member) -> io::Result<()> {
     files::replace(directory, files::PLACE_STATE, &serde_json::to_vec(member)?)
 }
 
-/// Chooses an address for a member of that name, or takes the one that is wanted. `is_itself` says of who has it whether
-/// that is the same. To be called with the network's lock.
+/// Chooses an address for a member of that name, or takes the one that is wanted. `is_itself` says of who has it
+/// whether that is the same. To be called with the network's lock.
 ///
 /// # Errors
 ///

@@ -95,8 +95,8 @@ pub enum Error {
     Stopped(Name),
     /// Others know it by its name.
     #[error(
-        "domain {0} cannot be renamed while it runs: it is paravirtual, in a network that it shares, \
-         or started with --restart"
+        "domain {0} cannot be renamed while it runs: it is paravirtual, in a network that \
+         it shares, or started with --restart"
     )]
     KeepsName(Name),
     /// It lives, so it cannot be removed.

@@ -1,7 +1,7 @@
 //! A pod's place in a network of several: its address, and its port at the network's switch ([`switch`]).
 //!
-//! 1. *An address is taken by who lives* ([`api::places`]). It is in the pod's record; who takes one holds the network's
-//!    lock from when it looks at the places of others until its own is written.
+//! 1. *An address is taken by who lives* ([`api::places`]). It is in the pod's record; who takes one holds the
+//!    network's lock from when it looks at the places of others until its own is written.
 //! 2. *Who is made again has its address again*, or is not made. One that moves takes the place of itself: it may have
 //!    the address of a pod with the same lease, which is frozen, and the switch lets it have it when it runs.
 //! 3. *The switch may end at any time.* Each keeper notices by its connection, and attaches its pod again; the first

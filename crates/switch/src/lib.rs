@@ -3,9 +3,9 @@
 //!
 //! Each pod is a port: a packet socket (packet(7)) at the other end of the pod's interface, which the pod's keeper
 //! sends over the switch's control socket ([`Client`]). The kernel gives that socket only what is not for the gateway,
-//! and the gateway is another process for each pod. A machine's socket is one of packets, at whose other end that process
-//! is; `biv run` attaches it, and leaves the connection to that process. Which frames go where, and who may send what, is decided by
-//! [`router`].
+//! and the gateway is another process for each pod. A machine's socket is one of packets, at whose other end that
+//! process is; `biv run` attaches it, and leaves the connection to that process. Which frames go where, and who may
+//! send what, is decided by [`router`].
 //!
 //! Two switches of one network, on two hosts, can be joined: what is for nobody here goes to the other. Whoever carries
 //! the frames between them, `biv pod network join`, is one more port.

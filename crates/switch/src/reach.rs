@@ -1,8 +1,8 @@
 //! Whoever needs a network's switch: a connection to the one that runs, or to another that is started.
 //!
-//! 1. *Who starts a switch attaches all machines of the network to it.* A pod's keeper notices by itself that its switch
-//!    has gone; a machine's process can neither start one nor connect to it. Until somebody does it for them, machines
-//!    do not hear each other.
+//! 1. *Who starts a switch attaches all machines of the network to it.* A pod's keeper notices by itself that its
+//!    switch has gone; a machine's process can neither start one nor connect to it. Until somebody does it for them,
+//!    machines do not hear each other.
 //! 2. *What leads to the switch is sent to the machine's network process*, over a socket of datagrams in the machine's
 //!    directory. Nothing is asked of that process, and nothing that it says is believed.
 

@@ -44,9 +44,9 @@ pub enum NetworkAction {
     },
     /// Join a network to the one of that name on another host, for as long as this runs.
     ///
-    /// The pods and machines of both reach each other by address and by name, and connections of a pod that moves from one host to
-    /// the other go on. Both networks have the same subnet. Whoever runs biv on the other host is trusted with all that
-    /// those in the network say to each other.
+    /// The pods and machines of both reach each other by address and by name, and connections of a pod that moves from
+    /// one host to the other go on. Both networks have the same subnet. Whoever runs biv on the other host is trusted
+    /// with all that those in the network say to each other.
     Join {
         /// Name of the network
         name: String,

@@ -1,12 +1,12 @@
 //! A machine in a network that it shares with pods and other machines (`biv network`): `--network`.
 //!
-//! The networks are those of pods ([`api::networks`]), with the same switch ([`switch`]): a machine is one more port. What
-//! is different is who does what, because a machine's process may belong to its guest:
+//! The networks are those of pods ([`api::networks`]), with the same switch ([`switch`]): a machine is one more port.
+//! What is different is who does what, because a machine's process may belong to its guest:
 //!
-//! 1. *Who the machine is, `biv run` says*, before the process is confined: it takes a place ([`api::places`]), connects
-//!    to the switch, and attaches the machine with name, address and lease.
-//! 2. *The machine's network process has the way.* It is the gateway, the name server and the published ports, as for any
-//!    machine, at the other end of the machine's only cable; frames for others it passes to the switch and back
+//! 1. *Who the machine is, `biv run` says*, before the process is confined: it takes a place ([`api::places`]),
+//!    connects to the switch, and attaches the machine with name, address and lease.
+//! 2. *The machine's network process has the way.* It is the gateway, the name server and the published ports, as for
+//!    any machine, at the other end of the machine's only cable; frames for others it passes to the switch and back
 //!    ([`uplink::Way`]). It also holds the connection to the switch, over which it says nothing: the port lasts as long
 //!    as that process, and that process as long as the machine.
 //! 3. *The machine's process knows nothing of all this.* It has a cable, and a card with the Ethernet address that
@@ -14,8 +14,9 @@
 //! 4. *A switch that has ended is replaced by whoever needs one next*, who attaches all machines again: their network
 //!    processes wait for that at a socket in the domain's directory.
 //!
-//! So such a machine is always in the registry, with a generated name if it is given none; its place is taken as long as
-//! it lives. Its kernel has been told the address, and a snapshot would be another's with the same: there are none of it.
+//! So such a machine is always in the registry, with a generated name if it is given none; its place is taken as long
+//! as it lives. Its kernel has been told the address, and a snapshot would be another's with the same: there are none
+//! of it.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
