@@ -108,7 +108,7 @@ fn what_biv_starts_itself_with_is_refused_to_others() {
     let launch = r#"{"descriptor":77,"detached":false}"#;
     check_failure(&mut biv(&["--bivouac-process=launch", launch]), 125, &["cannot start"]);
     // What was a verb is none.
-    for word in ["launch", "serve-files", "network", "sockets", "seal", "unpack"] {
+    for word in ["launch", "serve-files", "sockets", "seal", "unpack"] {
         let output = output(&mut biv(&[word]));
         assert_eq!(output.status.code(), Some(2), "{word}");
         assert!(text(&output.stderr).contains("unrecognized subcommand"), "{word}");
