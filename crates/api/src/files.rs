@@ -25,7 +25,7 @@ use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, openat, renameat, unlinkat};
@@ -101,6 +101,31 @@ pub fn listen(directory: impl AsFd, name: &str) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(&place)?;
     std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
     Ok(listener)
+}
+
+/// A socket of datagrams, to which only this user can send ([`tell`]); it waits for none.
+///
+/// # Errors
+///
+/// The host's, or there is something of that name.
+pub fn hear(directory: impl AsFd, name: &str) -> io::Result<UnixDatagram> {
+    let place = path(directory, name);
+    let socket = UnixDatagram::bind(&place)?;
+    std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// A socket whose datagrams whoever hears there ([`hear`]) receives; it waits for no room.
+///
+/// # Errors
+///
+/// The host's, or nobody does.
+pub fn tell(directory: impl AsFd, name: &str) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path(directory, name))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// The last of what is in the file of messages.

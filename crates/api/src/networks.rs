@@ -1,7 +1,7 @@
 //! Networks of pods and machines: a directory for each, with what it is, a lock, and the control socket and the
 //! messages of its switch. A network is there from `create` to `rm`, or until the host starts again.
 //!
-//! 1. *A network's lock is held for a moment*: by whoever gives a pod an address, starts the switch, or removes the
+//! 1. *A network's lock is held for a moment*: by whoever takes a place in it, starts the switch, or removes the
 //!    network. Nothing else relies on it.
 //! 2. *Which addresses are taken is said by those that live*, and nowhere else ([`super::places`]): so no address is
 //!    lost with a pod, and none is given twice.

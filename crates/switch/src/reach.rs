@@ -15,11 +15,10 @@ use api::networks::{self, Network};
 use api::pod::Member;
 use api::{Entry, Name, files, places};
 use locks::Unpoisoned;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_socket, socket_with,
-    socketpair,
-};
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+use crate::limits::PAIR_BYTES;
 use crate::{Attach, Client, Error};
 
 /// How often a switch is started that ends before anybody could use it.
@@ -90,17 +89,13 @@ pub fn has_gone(error: &Error) -> bool {
     matches!(error, Error::Io(error) if kinds.contains(&error.kind()))
 }
 
-/// Has a switch again for the machines of a network whose switch has ended. Without machines, nothing is done.
+/// Has a switch again for the machines of a network, if theirs has ended.
 ///
 /// # Errors
 ///
-/// The registry's, or there is no switch.
+/// There is none.
 pub fn mend(network: &Network) -> Result<(), Unreached> {
-    match places::machines(&network.description.name) {
-        Ok(machines) if !machines.is_empty() => reach(network, |_| Ok(())).map(drop),
-        // Who cannot be listed cannot be mended.
-        Ok(_) | Err(_) => Ok(()),
-    }
+    reach(network, |_| Ok(())).map(drop)
 }
 
 /// Attaches the machines of a network that are not. One that cannot be, because it ends just now, for one, is without
@@ -115,20 +110,13 @@ fn attach_machines(network: &Network) {
 
 fn attach_machine(network: &Network, machine: &Entry, member: &Member) -> Result<(), Error> {
     // One that is being started attaches itself, and has no such place before it has.
-    let bell = bell(&files::path(&machine.directory, files::PLACE))?;
+    let bell = files::tell(&machine.directory, files::PLACE)?;
     let (frames, at_switch) = pair()?;
     let (hears, tells) = pair()?;
     let client = Client::connect(&network.control())?;
     client.attach(&attach_of(&machine.name, member), &at_switch, &tells)?;
     let way = [frames.as_fd(), hears.as_fd(), client.as_fd()];
     Ok(host::rights::send(&bell, &[1], &way)?)
-}
-
-fn bell(path: &str) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-    connect_socket(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
 }
 
 /// Who somebody is, as the switch is told.
@@ -147,8 +135,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let ends = socketpair(AddressFamily::UNIX, kind, flags, None)?;
     for end in [&ends.0, &ends.1] {
-        let bytes = crate::limits::PAIR_BYTES;
-        rustix::net::sockopt::set_socket_send_buffer_size(end, bytes)?;
+        set_socket_send_buffer_size(end, PAIR_BYTES)?;
     }
     Ok(ends)
 }

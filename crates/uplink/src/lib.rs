@@ -83,8 +83,7 @@ pub fn start(
     confine: bool,
 ) -> Result<(), Error> {
     let (ports, order) = Ports::bind(published)?.order(end, reaches_host, confine);
-    ports.inherit()?;
-    Ok(spawn_with(end, &mut helper(KIND, &order)?).map(drop)?)
+    Ok(launch(end, &order, &ports, std::iter::empty()).map(drop)?)
 }
 
 /// Starts it for a pod, at the packet socket `interface`, until the other end of `line` is closed. It is confined. If
@@ -105,12 +104,8 @@ pub fn start_at_interface(
     order.line = Some(line.as_raw_fd());
     order.neighbours = neighbours.map(|(neighbours, _)| neighbours);
     order.names = neighbours.map(|(_, names)| names.as_raw_fd());
-    ports.inherit()?;
-    let with_it = || [Some(line), neighbours.map(|(_, names)| names)].into_iter().flatten();
-    with_it().try_for_each(|it| fcntl_setfd(it, FdFlags::empty()))?;
-    let child = spawn_with(interface, &mut helper(KIND, &order)?);
-    with_it().try_for_each(|it| fcntl_setfd(it, FdFlags::CLOEXEC))?;
-    child
+    let with_it = [Some(line), neighbours.map(|(_, names)| names)];
+    launch(interface, &order, &ports, with_it.into_iter().flatten())
 }
 
 /// Starts it for a machine that shares a network, with this end of the cable; it confines itself, if it is to. `names`
@@ -130,12 +125,21 @@ pub fn start_among(
     order.names = Some(names.as_raw_fd());
     let ways = [&way.frames, &way.connection, &way.bell];
     order.way = Some(ways.map(AsRawFd::as_raw_fd));
+    launch(end, &order, &ports, ways.into_iter().chain([names])).map(drop)
+}
+
+/// Starts it with its cable, its ports and more descriptors, which nobody else inherits.
+fn launch<'a>(
+    cable: &OwnedFd,
+    order: &Serving,
+    ports: &Ports,
+    with_it: impl Iterator<Item = &'a OwnedFd> + Clone,
+) -> io::Result<Child> {
     ports.inherit()?;
-    let inherited = || ways.into_iter().chain([names]);
-    inherited().try_for_each(|it| fcntl_setfd(it, FdFlags::empty()))?;
-    let child = spawn_with(end, &mut helper(KIND, &order)?);
-    inherited().try_for_each(|it| fcntl_setfd(it, FdFlags::CLOEXEC))?;
-    child.map(drop)
+    with_it.clone().try_for_each(|it| fcntl_setfd(it, FdFlags::empty()))?;
+    let child = spawn_with(cable, &mut helper(KIND, order)?);
+    with_it.clone().try_for_each(|it| fcntl_setfd(it, FdFlags::CLOEXEC))?;
+    child
 }
 
 /// Has a process that was started for a pod's interface receive and send nothing, from when this returns on.

@@ -51,14 +51,16 @@ struct ShownNetwork {
 
 impl ShownNetwork {
     fn of(network: &Network) -> Result<ShownNetwork, Error> {
-        switch_again(network);
         let Description { name, subnet, created, .. } = network.description.clone();
         let residents = residents(&name)?;
         let of = |wanted: Kind| {
             let of_kind = residents.iter().filter(|it| it.kind == wanted);
             of_kind.map(|it| Shown { name: it.name.clone(), address: it.member.address }).collect()
         };
-        let (pods, machines) = (of(Kind::Pod), of(Kind::Machine));
+        let (pods, machines): (Vec<_>, Vec<_>) = (of(Kind::Pod), of(Kind::Machine));
+        if !machines.is_empty() {
+            switch_again(network);
+        }
         let (subnet, gateway) = (subnet.to_string(), subnet.gateway());
         Ok(ShownNetwork { name, subnet, gateway, created, pods, machines })
     }

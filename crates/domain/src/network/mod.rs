@@ -65,16 +65,14 @@ pub enum Error {
 /// A network that may still be starting.
 pub struct Starting {
     card: Card,
-    /// For the guest's init, if it is known.
-    parameter: String,
     /// What is to be waited for.
     passt: Option<passt::Starting>,
 }
 
 /// A machine's card.
 enum Card {
-    /// It is there.
-    Ready(Network),
+    /// It is there, with what the guest's init is told.
+    Ready(Network, String),
     /// It is attached when the domain has its name.
     Vif(vif::Starting),
     /// The same in a network that is shared.
@@ -91,7 +89,7 @@ pub fn start(spec: &Spec, net: &Net) -> Result<Option<Starting>, Error> {
             let netdev = Netdev::Tap(tap::open(name, processors)?);
             let network = Network { netdev, address: tap::random_address()?, relink: None };
             let parameter = "biv.network=dhcp".to_owned();
-            Ok(Some(Starting { card: Card::Ready(network), parameter, passt: None }))
+            Ok(Some(Starting { card: Card::Ready(network, parameter), passt: None }))
         }
         Net::Vif(_) => {
             // What is typed does not have its first rules.
@@ -100,17 +98,12 @@ pub fn start(spec: &Spec, net: &Net) -> Result<Option<Starting>, Error> {
                 _ => None,
             });
             let started = vif.map(|vif| vif::Starting::new(vif, confine)).transpose()?;
-            Ok(started.map(|starting| Starting {
-                parameter: starting.parameter(),
-                card: Card::Vif(starting),
-                passt: None,
-            }))
+            Ok(started.map(|starting| Starting { card: Card::Vif(starting), passt: None }))
         }
         Net::User(user) => match &user.network {
             Some(network) => {
                 let starting = shared::Starting::new(network, user, published, confine)?;
-                let (card, parameter) = (Card::Shared(starting), String::new());
-                Ok(Some(Starting { card, parameter, passt: None }))
+                Ok(Some(Starting { card: Card::Shared(starting), passt: None }))
             }
             None => start_user(user, published, confine).map(Some),
         },
@@ -129,11 +122,9 @@ fn start_user(user: &User, published: &[Published], confine: bool) -> Result<Sta
             None
         }
     };
-    Ok(Starting {
-        card: Card::Ready(Network { netdev: Netdev::Stream(ours), address: CARD, relink: None }),
-        parameter: format!("biv.network={GUEST}/{PREFIX_BITS},{GATEWAY},{NAMESERVER}"),
-        passt,
-    })
+    let network = Network { netdev: Netdev::Stream(ours), address: CARD, relink: None };
+    let parameter = format!("biv.network={GUEST}/{PREFIX_BITS},{GATEWAY},{NAMESERVER}");
+    Ok(Starting { card: Card::Ready(network, parameter), passt })
 }
 
 impl Starting {
@@ -149,8 +140,8 @@ impl Starting {
         domain: &Domain,
     ) -> Result<String, Error> {
         let (network, parameter) = match self.card {
-            Card::Ready(network) => (network, self.parameter),
-            Card::Vif(starting) => (starting.attach(domain)?, self.parameter),
+            Card::Ready(network, parameter) => (network, parameter),
+            Card::Vif(starting) => (starting.attach(domain)?, starting.parameter()),
             Card::Shared(starting) => starting.attach(domain)?,
         };
         configuration.devices.push(Box::new(network));

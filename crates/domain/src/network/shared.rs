@@ -19,14 +19,12 @@
 //! of it.
 
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use api::networks::Network as Shared;
 use api::pod::Member;
 use api::{Name, Registry, files, places};
-use rustix::fs::{Mode, chmod};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 use spec::{Published, User};
 use switch::Unreached;
 use uplink::{Neighbours, Ports, Way};
@@ -41,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// A machine's place in a network that is there.
 pub struct Starting {
-    network: Name,
+    network: Shared,
     address: Option<Ipv4Addr>,
     reaches_host: bool,
     ports: Ports,
@@ -56,10 +54,10 @@ impl Starting {
         published: &[Published],
         confine: bool,
     ) -> Result<Self, Error> {
-        Registry::of_pods()?.networks()?.find(network.as_str())?;
+        let network = Registry::of_pods()?.networks()?.find(network.as_str())?;
         let ports = Ports::bind(published)?;
         let User { reaches_host, address, .. } = *user;
-        Ok(Self { network: network.clone(), address, reaches_host, ports, confine })
+        Ok(Self { network, address, reaches_host, ports, confine })
     }
 
     /// Attaches it; returns the machine's card, and what its init is told.
@@ -67,13 +65,13 @@ impl Starting {
         let (Some(name), Some(directory)) = (domain.name(), domain.directory()) else {
             return Err(std::io::Error::other("the machine is in no registry").into());
         };
-        let network = Registry::of_pods()?.networks()?.find(self.network.as_str())?;
-        let member = self.take_place(&network, name, directory)?;
+        let member = self.take_place(name, directory)?;
         let (frames, at_switch) = switch::pair()?;
         let (hears, tells) = switch::pair()?;
-        let connection = attach_to(&network, name, &member, [&at_switch, &tells])?;
+        let connection = attach_to(&self.network, name, &member, [&at_switch, &tells])?;
         // From now on others may attach it to another switch.
-        let way = Way { frames, connection, bell: bell(directory)? };
+        let bell = files::hear(directory, files::PLACE)?.into();
+        let way = Way { frames, connection, bell };
         let (ours, theirs) = uplink::pair()?;
         let Member { address, subnet, .. } = member;
         let (card, gateway, bits) = (switch::card_of(address), subnet.gateway(), subnet.bits());
@@ -85,19 +83,13 @@ impl Starting {
     }
 
     /// Takes a place in the network, which is the machine's as long as it lives.
-    fn take_place(
-        &self,
-        network: &Shared,
-        name: &Name,
-        directory: &OwnedFd,
-    ) -> Result<Member, Error> {
-        let _alone = network.lock()?;
-        let residents = places::residents(&self.network)?;
+    fn take_place(&self, name: &Name, directory: &OwnedFd) -> Result<Member, Error> {
+        let _alone = self.network.lock()?;
+        let (network, subnet) = (&self.network.description.name, self.network.description.subnet);
+        let residents = places::residents(network)?;
         let machine = (places::Kind::Machine, name);
-        let address = places::choose(network, machine, self.address, &residents, |_| false)?;
-        let subnet = network.description.subnet;
-        let member =
-            Member { network: self.network.clone(), address, subnet, lease: places::lease() };
+        let address = places::choose(&self.network, machine, self.address, &residents, |_| false)?;
+        let member = Member { network: network.clone(), address, subnet, lease: places::lease() };
         places::keep(directory, &member)?;
         Ok(member)
     }
@@ -121,16 +113,4 @@ fn attach_to(
             other => return Ok(other?.into()),
         }
     }
-}
-
-/// The socket over which the way to another switch is sent.
-fn bell(directory: impl AsFd) -> Result<OwnedFd, Error> {
-    let place = files::path(directory, files::PLACE);
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
-    let socket = socket.map_err(std::io::Error::from)?;
-    let bound = SocketAddrUnix::new(&place).and_then(|address| bind(&socket, &address));
-    let closed = bound.and_then(|()| chmod(&place, Mode::RUSR | Mode::WUSR));
-    closed.map_err(std::io::Error::from)?;
-    Ok(socket)
 }
