@@ -17,6 +17,9 @@ use checkpoint::{Compression, Frozen, Given, Image, Slots, Writer, freeze, resta
 /// How long a program may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long one may take to fall asleep that has said its last word.
+const REST_PATIENCE: Duration = Duration::from_secs(2);
+
 /// A directory that is removed with what is in it.
 pub struct Directory(PathBuf);
 
@@ -268,6 +271,19 @@ impl Subject {
         freeze(self.pid).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Waits until it sleeps in a call: on its way there from its last word it is where no other dump has it. One that
+    /// computes does not sleep, and is left to it.
+    fn wait_until_it_rests(&self) {
+        let deadline = Instant::now() + REST_PATIENCE;
+        let sleeps = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).expect("it is there");
+            stat.contains(") S ")
+        };
+        while !sleeps() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Have it check itself after dumps, after each of which it goes on.
     pub fn check_dumps(&mut self, count: usize) {
         for _ in 0..count {
@@ -300,6 +316,7 @@ impl Subject {
 
     /// Move it to a new namespace, and compare what is dumped there with what was dumped before; both.
     pub fn check_transplant(&mut self) -> [Image; 2] {
+        self.wait_until_it_rests();
         let before = self.transplant();
         let after = image(&mut self.freeze());
         check_same(&before, &after);
