@@ -28,6 +28,18 @@ impl Vcpu {
         self.heed_flush();
     }
 
+    /// Call `act`, which stores to guest memory between two runs, as a part of a run: who revokes write access waits
+    /// until it is done. The caller may hold a lock, unless somebody takes it who is alone.
+    pub(crate) fn busily<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let was_busy = self.arch.kick.is_busy();
+        if !was_busy {
+            self.become_busy();
+        }
+        let result = act(self);
+        self.arch.kick.set_busy(was_busy);
+        result
+    }
+
     /// If another vCPU wants to be alone, wait until it has been.
     #[inline]
     pub(crate) fn checkpoint(&mut self) {

@@ -244,13 +244,19 @@ impl Architectural {
             return Ok(self.place(found.physical));
         }
         let number = self.tlb_for(accessor);
-        let found = walk(self)?;
-        self.note_source(at, found.table, accessor.user);
-        let place = self.place(found.physical);
-        if let Place::Ram(host, physical) = place {
+        loop {
+            let taken_away = self.taken_away();
+            let found = walk(self)?;
+            self.note_source(at, found.table, accessor.user);
+            let place = self.place(found.physical);
+            let Place::Ram(host, physical) = place else { return Ok(place) };
             self.fill(number, at, host, physical, found);
+            if !found.writable_now || self.taken_away() == taken_away {
+                return Ok(place);
+            }
+            // The page may be no memory to write any more (paravirtual/revoke.rs).
+            self.tlb.space_tlb(number).revoke(index_of(at));
         }
-        Ok(place)
     }
 
     fn place(&self, physical: Physical) -> Place {

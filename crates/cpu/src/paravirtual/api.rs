@@ -50,10 +50,12 @@ impl Vcpu {
 
     /// Do what the `iret` hypercall does.
     pub fn return_from_call(&mut self) {
-        if let Err(trap) = self.arch.paravirtual_return() {
-            // Whatever it is, the next run says it: the processor has shut down.
-            let _ = self.take_trap(trap);
-        }
+        self.busily(|cpu| {
+            if let Err(trap) = cpu.arch.paravirtual_return() {
+                // Whatever it is, the next run says it: the processor has shut down.
+                let _ = cpu.take_trap(trap);
+            }
+        });
     }
 
     /// Whether another thread wants the vCPU to come back.
@@ -72,7 +74,9 @@ impl Vcpu {
     pub fn write_kernel_memory(&mut self, at: u64, bytes: &[u8]) -> bool {
         reserved::leaves_out(at, bytes.len())
             && self.arch.reaches_all(at, bytes.len(), Access::Write)
-            && self.arch.write_linear(Linear(at), bytes, Privilege::Current).is_ok()
+            && self
+                .busily(|cpu| cpu.arch.write_linear(Linear(at), bytes, Privilege::Current))
+                .is_ok()
     }
 
     /// Forget all traps.

@@ -224,10 +224,16 @@ impl Architectural {
         }
     }
 
+    /// How often something was taken away from page tables, by whichever vCPU: 0 unless the guest is paravirtual.
+    #[inline]
+    pub(crate) fn taken_away(&self) -> u64 {
+        self.group.taken_away.load(Ordering::SeqCst)
+    }
+
     /// What other vCPUs have taken away so far.
     fn taken_by_others(&self) -> u64 {
         let own = self.paravirtual.as_ref().map_or(0, |state| state.exact.own);
-        self.group.taken_away.load(Ordering::SeqCst).wrapping_sub(own)
+        self.taken_away().wrapping_sub(own)
     }
 
     /// Flush all that is cached of any page table.

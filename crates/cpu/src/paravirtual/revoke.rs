@@ -5,10 +5,13 @@
 //! looked up is used by then, and they see what has changed before they execute anything.
 //!
 //! A frame whose type changes is mapped writable nowhere any more, which the hypervisor's counts say. What is
-//! revoked is what was cached from the time when it was. A vCPU that has walked the page tables, and is about to
-//! enter what it has found, is one that the guest races with a change of its own tables: on hardware it would have
-//! to flush, and here too. In the common case nobody has the frame cached for writing, which costs one look at the
-//! frame's writers.
+//! revoked is what was cached from the time when it was. A vCPU that has walked the page tables meanwhile, and enters
+//! what it has found when the frame's writers have been looked at already, sees that something has been taken away
+//! since it began to walk, and walks once more ([`Architectural::translate_linear`]). One that stores between two
+//! runs does so as if it ran ([`Vcpu::busily`]). In the common case nobody has the frame cached for writing, which
+//! costs one look at the frame's writers.
+//!
+//! [`Architectural::translate_linear`]: crate::architectural::Architectural::translate_linear
 
 use crate::memory::Physical;
 use crate::vcpu::Vcpu;

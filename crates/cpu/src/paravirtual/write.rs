@@ -163,7 +163,7 @@ impl Vcpu {
     pub fn refuse_paravirtual_write(&mut self) {
         if let Some(fault) = self.undo_write() {
             // What cannot be delivered shuts the processor down, which the next run says.
-            let _ = self.raise(fault);
+            let _ = self.busily(|cpu| cpu.raise(fault));
         }
     }
 

@@ -5,12 +5,13 @@
 //! or not; `nr_exchanged` says how many extents were, and is where the call goes on. The frames taken may be those
 //! given, where these fit.
 
+use std::collections::HashSet;
 use std::mem::offset_of;
 
 use xen_abi::memory::Exchange;
 use xen_abi::{Mfn, Wire, domain, errno};
 
-use super::extents::discard;
+use super::extents::flush_released;
 use super::{INVALID, MAX_ORDER};
 use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
@@ -94,7 +95,8 @@ fn exchange_chunk(
     let settled = caller.with_tables(|tables| tables.settle());
     settled.map_err(|_| Errno::new(errno::EAGAIN))?;
     let given = given.iter().flat_map(|first| (*first..).take(1 << given_order)).map(Mfn);
-    let taken = swap(caller, given.collect(), pages.len(), taken_order)?;
+    let given: Vec<_> = given.collect();
+    let taken = swap(caller, &given, pages.len(), taken_order)?;
     for (index, (page, first)) in (0..).zip(pages.iter().zip(&taken)) {
         for offset in 0..1 << taken_order {
             caller.domain.set_physical(Mfn(first.0 + offset), page.wrapping_add(offset));
@@ -108,39 +110,41 @@ fn exchange_chunk(
 /// Release frames and take others, or change nothing.
 fn swap(
     caller: &mut Caller<'_>,
-    given: Vec<Mfn>,
+    given: &[Mfn],
     count: usize,
     order: u32,
 ) -> Result<Vec<Mfn>, Errno> {
     let domain = caller.domain;
     let mut reservation = domain.reservation();
-    let mut released = Released::default();
-    let mut undo = Vec::new();
-    let mut failed = None;
-    for frame in given {
-        if reservation.release(&domain.owned, frame).is_err() {
-            failed = Some(INVALID);
-            break;
-        }
-        released.add(frame);
-        undo.push(frame);
+    let release = |frame: &&Mfn| reservation.release(&domain.owned, **frame).is_ok();
+    let released = given.iter().take_while(release).count();
+    let given_back = &given[..released];
+    if !given_back.is_empty() {
+        flush_released(caller);
     }
     let mut taken = Vec::new();
+    let mut failed = (released < given.len()).then_some(INVALID);
     while failed.is_none() && taken.len() < count {
         match reservation.take(&domain.owned, order) {
             Ok(first) => taken.push(first),
             Err(errno) => failed = Some(errno),
         }
     }
+    let frames = taken.iter().flat_map(|first| (first.0..).take(1 << order)).map(Mfn);
+    let frames: HashSet<Mfn> = frames.collect();
     if let Some(errno) = failed {
-        for frame in taken.iter().flat_map(|first| (first.0..).take(1 << order)) {
-            // It was nobody's a moment ago.
-            let _ = reservation.release(&domain.owned, Mfn(frame));
+        // They were nobody's a moment ago. Another vCPU that has guessed their numbers keeps what it uses.
+        frames.iter().for_each(|frame| _ = reservation.release(&domain.owned, *frame));
+        if !frames.is_empty() {
+            flush_released(caller);
         }
-        undo.into_iter().for_each(|frame| reservation.restore(&domain.owned, frame));
+        given_back.iter().for_each(|frame| reservation.restore(&domain.owned, *frame));
         return Err(errno);
     }
-    undo.iter().for_each(|frame| domain.set_physical(*frame, u64::MAX));
-    discard(caller, &released);
+    given_back.iter().for_each(|frame| domain.set_physical(*frame, u64::MAX));
+    // What was taken again has its uses already.
+    let mut gone = Released::default();
+    given_back.iter().filter(|frame| !frames.contains(frame)).for_each(|frame| gone.add(*frame));
+    gone.discard(&domain.owned);
     Ok(taken)
 }

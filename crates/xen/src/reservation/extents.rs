@@ -103,20 +103,20 @@ fn give_back(caller: &mut Caller<'_>, extents: &[u64], order: u32) -> u64 {
         })
     };
     let given = extents.iter().take_while(|first| give(**first)).count();
-    discard(caller, &released);
+    if !released.is_empty() {
+        flush_released(caller);
+        released.discard(&domain.owned);
+    }
     given as u64
 }
 
-/// Have the host take frames that were released, which no vCPU reaches any more then. The caller has the reservation.
-pub(super) fn discard(caller: &mut Caller<'_>, released: &Released) {
-    if released.is_empty() {
-        return;
-    }
+/// Have no vCPU reach frames that were released by what it has cached. The caller has the reservation: before this, a
+/// frame that was released is nobody's, since nobody would revoke what is cached of it.
+pub(super) fn flush_released(caller: &mut Caller<'_>) {
     caller.cpu.flush(FlushOf::All);
     if caller.domain.processors > 1 {
         caller.cpu.flush_others(!(1 << caller.vcpu), FlushOf::All);
     }
-    released.discard(&caller.domain.owned);
 }
 
 /// What is done for an extent: with its first frame, and where its number is in the guest's list.
