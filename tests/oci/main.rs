@@ -10,6 +10,7 @@ mod made;
 #[path = "../images/place.rs"]
 mod place;
 mod registry;
+mod valve;
 
 use std::path::PathBuf;
 

@@ -1,23 +1,30 @@
 //! Images from and to a registry of Debian's (`docker-registry`) on the loopback interface, and between `biv` and the
-//! tools of others (`skopeo`, `umoci`). What is not installed is left out, and said.
+//! tools of others (`skopeo`, `umoci`, `buildah`). What is not installed is left out, and said.
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use whole_machine::processes::{descendants_of, survivors};
 use whole_machine::text;
 use whole_machine::waiting::wait_for;
 
 use super::{THING, loaded};
 use crate::place::Place;
+use crate::valve::Valve;
 
 /// A user of the registry, `user` with `secret` (htpasswd with bcrypt, which the registry takes).
 const USERS: &str = "user:$2b$05$sKM9XsXlKp2cmjLLzd/R/uIOnSPtb0rZjM/ScUiDcU90YX.D47Abi\n";
 
 /// The same as clients keep it, in base64.
 const CREDENTIALS: &str = "dXNlcjpzZWNyZXQ=";
+
+/// Where a store has blobs.
+const BLOBS: &str = "blobs/sha256";
 
 const SAYS: &str = "/entry default 1000:1001:1001 77 /srv hello /srv\n";
 
@@ -136,6 +143,55 @@ fn an_image_goes_to_a_registry_and_comes_from_it() {
     assert!(place.complains(&["image", "pull", &name]).contains("127.0.0.1"));
 }
 
+/// Files below a directory of the store, in order.
+fn stored(place: &Place, directory: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place.cache().join("oci").join(directory)).into_iter().flatten();
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("it is there").path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_pull_that_is_ended_in_the_middle_leaves_nothing_and_can_be_repeated() {
+    let place = loaded();
+    let Some(registry) = Registry::start(&place.path.join("registry"), false) else { return };
+    let valve = Valve::before(&registry.address);
+    let name = format!("{}/some/thing:1", valve.address);
+    place.says(&["image", "push", THING, &registry.name("some/thing:1")]);
+    place.says(&["image", "rm", THING]);
+    for signal in [Signal::KILL, Signal::TERM, Signal::INT] {
+        let held = valve.held();
+        valve.set_shut(true);
+        let mut command = place.command(&["image", "pull", &name]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut child = child.expect("biv can be started");
+        wait_for("it is in the middle of a blob", || valve.held() > held);
+        // The child itself is there to end it in time.
+        let processes = descendants_of(child.id());
+        let biv = Pid::from_raw(processes[0] as i32).expect("it is one");
+        kill_process(biv, signal).expect("it runs");
+        let status = child.wait().expect("it ends");
+        assert!(!status.success(), "{signal:?}: {status}");
+        let left = survivors(&processes, Duration::from_secs(20));
+        assert!(left.is_empty(), "{signal:?}: {left:?} are still there");
+        valve.set_shut(false);
+        assert!(!place.says(&["image", "ls"]).contains("some/thing"));
+        // Blobs that were whole by then are kept for the next one. No other has a name.
+        for blob in stored(&place, BLOBS) {
+            let blob = blob.to_str().expect("text");
+            let sum = tool(&["sha256sum", blob]).expect("everybody has it");
+            let (digest, _) = sum.split_once(' ').expect("it says a digest");
+            assert!(blob.ends_with(digest), "{signal:?}: {blob} is {digest}");
+        }
+        let unfinished = stored(&place, "work");
+        assert!(unfinished.is_empty(), "{signal:?}: {unfinished:?}");
+    }
+    assert_eq!(place.says(&["run", "--image", &name]), SAYS);
+    place.says(&["image", "rm", &name]);
+    let left = [BLOBS, "layers", "work"].map(|directory| stored(&place, directory));
+    assert!(left.iter().all(Vec::is_empty), "{left:?}");
+}
+
 #[test]
 fn a_registry_is_shown_credentials() {
     let place = loaded();
@@ -204,4 +260,47 @@ fn tools_of_others_read_and_write_the_same_images() {
             assert_eq!(said, "by umociadded\n");
         }
     }
+}
+
+#[test]
+fn what_buildah_builds_runs_and_what_is_saved_it_builds_on() {
+    let place = loaded();
+    let at = |name: &str| place.path.join(name).display().to_string();
+    // For another user it takes subordinate ids, which not every host has.
+    if !rustix::process::geteuid().is_root() {
+        return println!("left out: buildah is asked as root only");
+    }
+    let policy = at("policy.json");
+    fs::write(&policy, r#"{"default": [{"type": "insecureAcceptAnything"}]}"#).expect("room");
+    let (root, run) = (at("buildah"), at("buildah-run"));
+    let buildah = |verb: &str, words: &[&str]| {
+        let own = ["buildah", "--root", &root, "--runroot", &run, "--storage-driver", "vfs"];
+        tool(&[&own[..], &[verb], words].concat()).map(|said| said.trim_end().to_owned())
+    };
+    let Some(made) = buildah("from", &["--signature-policy", &policy, "scratch"]) else { return };
+    let busybox = place.root().join("bin/busybox").display().to_string();
+    buildah("copy", &[&made, &busybox, "/bin/busybox"]);
+    fs::write(at("file"), "by buildah\n").expect("room");
+    buildah("copy", &["--chown", "7:8", &made, &at("file"), "/made/file"]);
+    let entry = r#"["/bin/busybox","cat"]"#;
+    let what = ["--entrypoint", entry, "--cmd", "file", "--workingdir", "/made", "--user", "7:8"];
+    buildah("config", &[&what[..], &[&made]].concat());
+    let layout = format!("oci:{}:x", at("built"));
+    buildah("commit", &["--signature-policy", &policy, &made, &layout]);
+    assert_eq!(place.says(&["run", "--image", &layout]), "by buildah\n");
+    let archive = format!("docker-archive:{}:some/built:1", at("built.tar"));
+    buildah("commit", &["--signature-policy", &policy, "--format", "docker", &made, &archive]);
+    place.says(&["image", "load", "-i", &at("built.tar")]);
+    assert_eq!(place.says(&["run", "--image", "some/built:1"]), "by buildah\n");
+    let id = ["run", "--image", "some/built:1", "--entrypoint", "/bin/busybox", "--", "id", "-u"];
+    assert_eq!(place.says(&id), "7\n");
+    // The other way.
+    let saved = at("saved.tar");
+    place.says(&["image", "save", "-o", &saved, THING]);
+    let archive = format!("oci-archive:{saved}");
+    let Some(made) = buildah("from", &["--signature-policy", &policy, &archive]) else { return };
+    buildah("config", &["--env", "GREETING=changed", &made]);
+    let layout = format!("oci:{}:x", at("changed"));
+    buildah("commit", &["--signature-policy", &policy, &made, &layout]);
+    assert_eq!(place.says(&["run", "--image", &layout]), SAYS.replace("hello", "changed"));
 }
