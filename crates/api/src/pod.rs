@@ -86,6 +86,9 @@ pub struct Member {
     pub subnet: Subnet,
     /// By what the pod is known to be the same when it is made again elsewhere.
     pub lease: String,
+    /// By what the others of the network find it, if not by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<Name>,
 }
 
 impl Kept for Record {

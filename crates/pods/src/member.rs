@@ -79,7 +79,7 @@ pub fn find(
     let pod = (places::Kind::Pod, name);
     let address = places::choose(&network, pod, join.address, &residents, is_itself)?;
     let lease = join.lease.clone().unwrap_or_else(places::lease);
-    let member = Member { network: wanted, address, subnet, lease };
+    let member = Member { network: wanted, address, subnet, lease, alias: None };
     Ok(Place { member, network, alone })
 }
 

@@ -56,6 +56,10 @@ pub struct User {
     /// Its address in that network [default: one that follows from its name].
     #[serde(default, skip_serializing_if = "is_default")]
     pub address: Option<Ipv4Addr>,
+    /// The name by which others find it there [default: the machine's].
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(with = "Option<String>")]
+    pub alias: Option<Name>,
 }
 
 /// The back-end of a user-mode network.
@@ -283,8 +287,12 @@ impl User {
                 let wrong = |_| format!("{address:?} is no address of IPv4 (ip)");
                 self.address = Some(address.parse().map_err(wrong)?);
             }
+            Some(("alias", name)) => {
+                self.alias = Some(name.parse().map_err(|error| format!("alias: {error}"))?);
+            }
             _ => {
-                let known = "host, backend=passt, backend=builtin, network=NAME and ip=ADDRESS";
+                let known = "host, backend=passt, backend=builtin, network=NAME, ip=ADDRESS and \
+                             alias=NAME";
                 return Err(format!("unknown option {option:?}; user takes {known}"));
             }
         }
@@ -295,6 +303,10 @@ impl User {
         match self {
             Self { network: None, address: Some(_), .. } => {
                 Err("an address requires a network that is shared (--ip, --network)".to_owned())
+            }
+            Self { network: None, alias: Some(_), .. } => {
+                Err("an alias requires a network that is shared (--network-alias, --network)"
+                    .to_owned())
             }
             Self { backend: Some(Backend::Passt), network: Some(_), .. } => {
                 Err("passt leads to no network that is shared; leave backend=passt out".to_owned())
@@ -327,7 +339,7 @@ impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
-            Self::User(User { reaches_host, backend, network, address }) => {
+            Self::User(User { reaches_host, backend, network, address, alias }) => {
                 f.write_str("user")?;
                 f.write_str(if *reaches_host { ",host" } else { "" })?;
                 f.write_str(match backend {
@@ -336,7 +348,8 @@ impl fmt::Display for Net {
                     Some(Backend::Builtin) => ",backend=builtin",
                 })?;
                 network.iter().try_for_each(|network| write!(f, ",network={network}"))?;
-                address.iter().try_for_each(|address| write!(f, ",ip={address}"))
+                address.iter().try_for_each(|address| write!(f, ",ip={address}"))?;
+                alias.iter().try_for_each(|alias| write!(f, ",alias={alias}"))
             }
             Self::Tap(name) => write!(f, "tap:{name}"),
             Self::Vif(vif) => write!(f, "vif,{vif}"),
@@ -387,9 +400,10 @@ mod tests {
         let shared = User {
             network: Some("backend".parse().unwrap()),
             address: Some([10, 89, 1, 5].into()),
+            alias: Some("db".parse().unwrap()),
             ..User::default()
         };
-        check("user,network=backend,ip=10.89.1.5", Some(Net::User(shared)));
+        check("user,network=backend,ip=10.89.1.5,alias=db", Some(Net::User(shared)));
         check("tap:tap0", Some(Net::Tap("tap0".into())));
         check("vif,ip=10.77.0.2", Some(Net::Vif(Vif::new([10, 77, 0, 2].into()))));
         for wrong in
@@ -397,7 +411,14 @@ mod tests {
         {
             check(wrong, None);
         }
-        for wrong in ["ip=10.89.1.5", "network=", "network=../x", "network=a,ip=x"] {
+        for wrong in [
+            "ip=10.89.1.5",
+            "alias=db",
+            "network=a,alias=a b",
+            "network=",
+            "network=../x",
+            "network=a,ip=x",
+        ] {
             check(&format!("user,{wrong}"), None);
         }
         check("user,host,backend=passt,network=a", None);

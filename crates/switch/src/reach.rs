@@ -122,8 +122,8 @@ fn attach_machine(network: &Network, machine: &Entry, member: &Member) -> Result
 /// Who somebody is, as the switch is told.
 #[must_use]
 pub fn attach_of(name: &Name, member: &Member) -> Attach {
-    let Member { address, lease, .. } = member.clone();
-    Attach { name: name.to_string(), address, lease }
+    let Member { address, lease, alias, .. } = member.clone();
+    Attach { name: alias.unwrap_or_else(|| name.clone()).to_string(), address, lease }
 }
 
 /// Both ends of a socket of packets, with as much room as the host allows.

@@ -272,6 +272,7 @@ fn parse_net(text: &str) -> Result<PodNet, String> {
             backend: None | Some(Backend::Builtin),
             network: None,
             address: None,
+            alias: None,
         })) => Ok(PodNet::User { reaches_host }),
         _ => Err("a pod has none, user or user,host".to_owned()),
     }

@@ -255,6 +255,10 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS", requires = "network")]
     pub ip: Option<Ipv4Addr>,
 
+    /// Have the others of --network find the machine by this name [default: the machine's]
+    #[arg(long, value_name = "NAME", requires = "network")]
+    pub network_alias: Option<Name>,
+
     /// Connect the domain (--xen) to a network between domains by a virtual interface. BITS: those of the network's
     /// prefix, 24 by default, of which the first address is the gateway to the world. rate: bytes a second that the
     /// domain may send at most. The network's router, a process of its own, lets the domain send with its own
@@ -465,8 +469,8 @@ impl Run {
         devices.extend(self.entropy.then(Device::entropy));
         devices.extend(sockets.into_iter().chain(console));
         devices.extend(self.debug_exit.then(Device::debug_exit));
-        let net = shared(self.net, self.network, self.ip)?.or(self.vif.map(Net::Vif));
-        let networks = networks(net, self.publish, self.publish_all)?;
+        let net = shared(self.net, self.network, self.ip, self.network_alias)?;
+        let networks = networks(net.or(self.vif.map(Net::Vif)), self.publish, self.publish_all)?;
         let mut watch = self.inspect.into_watch();
         (watch.verbose, watch.statistics) = (self.verbose, self.stats);
         (watch.console, watch.gdb) = (self.console, self.gdb.into_gdb());
@@ -534,12 +538,13 @@ fn shared(
     net: Option<Net>,
     network: Option<Name>,
     address: Option<Ipv4Addr>,
+    alias: Option<Name>,
 ) -> Result<Option<Net>, String> {
     if network.is_none() {
         return Ok(net);
     }
     match net.unwrap_or(Net::User(User::default())) {
-        Net::User(user) => Ok(Some(Net::User(User { network, address, ..user }))),
+        Net::User(user) => Ok(Some(Net::User(User { network, address, alias, ..user }))),
         _ => Err("--network goes with --net user and user,host".to_owned()),
     }
 }
@@ -637,6 +642,7 @@ mod tests {
         check(&["--network", "a"], "user,network=a");
         check(&["--network", "a", "--net", "user,host", "-p", "80:80"], "user,host,network=a");
         check(&["--network=a", "--ip=10.89.1.5"], "user,network=a,ip=10.89.1.5");
+        check(&["--network=a", "--network-alias=db"], "user,network=a,alias=db");
         for net in ["none", "tap:a", "user,host,backend=passt"] {
             assert!(spec(&["--network", "a", "--net", net]).is_err(), "{net}");
         }

@@ -41,6 +41,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Starting {
     network: Shared,
     address: Option<Ipv4Addr>,
+    alias: Option<Name>,
     reaches_host: bool,
     ports: Ports,
     confine: bool,
@@ -56,8 +57,9 @@ impl Starting {
     ) -> Result<Self, Error> {
         let network = Registry::of_pods()?.networks()?.find(network.as_str())?;
         let ports = Ports::bind(published)?;
-        let User { reaches_host, address, .. } = *user;
-        Ok(Self { network, address, reaches_host, ports, confine })
+        let User { reaches_host, address, ref alias, .. } = *user;
+        let alias = alias.clone();
+        Ok(Self { network, address, alias, reaches_host, ports, confine })
     }
 
     /// Attaches it; returns the machine's card, and what its init is told.
@@ -89,7 +91,8 @@ impl Starting {
         let residents = places::residents(network)?;
         let machine = (places::Kind::Machine, name);
         let address = places::choose(&self.network, machine, self.address, &residents, |_| false)?;
-        let member = Member { network: network.clone(), address, subnet, lease: places::lease() };
+        let (network, alias) = (network.clone(), self.alias.clone());
+        let member = Member { network, address, subnet, lease: places::lease(), alias };
         places::keep(directory, &member)?;
         Ok(member)
     }
