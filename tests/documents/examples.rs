@@ -387,6 +387,17 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/guide.md",
+        begins: "biv up --dry-run",
+        surroundings: concat!(
+            "printf 'name: shop\nservices:\n  web: {command: [sleep, \"1000\"], ",
+            "depends_on: [db], x-biv: [--busybox]}\n  db: {command: sleep 1000, ",
+            "x-biv: [--busybox]}\n' >compose.yaml\n"
+        ),
+        lines: &[("dry-run", Shows("--network-alias=db")), ("biv up;", Shows("shop-web"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "biv network create backend",
         lines: &[("wget -qO- http://db", Shows("data")), ("network ls", Shows("backend"))],
         ..PLAIN

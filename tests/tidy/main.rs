@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 45] = [
+const MAY_IMPORT: [(&str, &[&str]); 46] = [
     ("boot", &[]),
     ("bootdisk", &[]),
     ("xen-abi", &[]),
@@ -90,6 +90,7 @@ const MAY_IMPORT: [(&str, &[&str]); 45] = [
         &[
             "api",
             "archive",
+            "compose",
             "domain",
             "files",
             "host",
@@ -103,6 +104,7 @@ const MAY_IMPORT: [(&str, &[&str]); 45] = [
             "vmm",
         ],
     ),
+    ("compose", &["spec"]),
     ("serve", &["api", "host", "locks", "spec"]),
     (
         "pods",

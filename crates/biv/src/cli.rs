@@ -14,6 +14,7 @@ use domain::say::say;
 use provision::kernels::Flavour;
 
 mod cache;
+mod compose;
 mod configuration;
 pub mod domains;
 mod environment;
@@ -30,6 +31,7 @@ mod watch;
 pub mod xen;
 
 pub use self::cache::{Cache, CacheAction};
+pub use self::compose::{Down, Up, Which};
 use self::configuration::Arguments;
 use self::domains as life;
 pub use self::environment::Environment;
@@ -79,6 +81,8 @@ pub enum Verb {
     Stats(life::Stats),
     Wait(life::Wait),
     Rm(life::Rm),
+    Up(Up),
+    Down(Down),
     Pod(pod::Pod),
     Network(PodNetwork),
     Xen(xen::Xen),

@@ -3,8 +3,8 @@
 //! What it is: the command line ([`cli`]), its verbs, and their output ([`print`]). [`life`] has the verbs about
 //! domains and [`mod@xen`] those about paravirtual ones, which send requests through the crate `api`; `biv run` and
 //! `biv restore` hand a description to the crate `domain`. [`mod@pod`] has the verbs about pods, which the crate
-//! `pods` keeps. [`mod@serve`] is what the server of the crate `serve` needs of the command line. [`doctor`] and
-//! [`debug`] look into the host and the engine.
+//! `pods` keeps. [`project`] has several machines of a file. [`mod@serve`] is what the server of the crate `serve`
+//! needs of the command line. [`doctor`] and [`debug`] look into the host and the engine.
 //!
 //! What it is not: a library. A program that runs machines links `domain`; one that sends requests
 //! to domains links `api`.
@@ -31,6 +31,7 @@ mod live;
 pub mod man;
 pub mod pod;
 pub mod print;
+pub mod project;
 pub mod serve;
 mod unfinished;
 pub mod xen;

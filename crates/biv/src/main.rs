@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use api::{Record, status};
 use biv::cli::{Cli, Pull, Run, Verb};
 use biv::print::{self, unless_closed};
-use biv::{cache, completions, debug, doctor, image, kernel, life, man, pod, serve, xen};
+use biv::{cache, completions, debug, doctor, image, kernel, life, man, pod, project, serve, xen};
 use spec::shown::harmless;
 
 fn main() -> ExitCode {
@@ -58,6 +58,8 @@ fn main() -> ExitCode {
         Verb::Stats(arguments) => told(life::stats(&arguments)),
         Verb::Wait(arguments) => told(life::wait::<Record>(&arguments)),
         Verb::Rm(arguments) => told(life::rm::<Record>(&arguments)),
+        Verb::Up(arguments) => project::up(&arguments).map_err(|error| error.to_string()),
+        Verb::Down(arguments) => project::down(&arguments).map_err(|error| error.to_string()),
         Verb::Pod(arguments) => return of_pods(pod::pod(arguments)),
         Verb::Network(arguments) => {
             pod::network(arguments.action).map_err(|error| error.to_string())
