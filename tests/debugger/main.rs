@@ -114,7 +114,8 @@ impl Machine {
         let script = self.place.path("script");
         let target = format!("target remote {}", self.place.path("gdb"));
         let file = format!("file {}", self.place.path("program"));
-        let before = ["set pagination off", "set confirm off", &file, &target];
+        let tell = format!("shell touch {}", self.place.path("attached"));
+        let before = ["set pagination off", "set confirm off", &file, &target, &tell];
         let lines = [&before[..], commands].concat().join("\n");
         fs::write(&script, lines).expect("there is room");
         let mut gdb = Command::new("gdb");

@@ -1,5 +1,5 @@
-// A program of the guest's to be debugged: program ROUNDS. Its own breakpoints are int3 and, for a child of its own, a
-// debug register; what it has counted of them is printed.
+// A program of the guest's to be debugged: program ROUNDS [FILE]. Its own breakpoints are int3 and, for a child of its
+// own, a debug register; what it has counted of them is printed. After some rounds it waits until FILE is there.
 
 #include <signal.h>
 #include <stddef.h>
@@ -63,6 +63,9 @@ int main(int argc, char **argv) {
     puts("up");
     fflush(stdout);
     for (long round = 0; round < rounds; round++) {
+        while (round == 100 && argc > 2 && access(argv[2], F_OK) != 0) {
+            usleep(10000);
+        }
         for (volatile long pause = 0; pause < 100000; pause++) {
         }
         work(1);

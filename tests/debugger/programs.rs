@@ -13,7 +13,8 @@ fn each_way(check: impl Fn(&Machine) -> String, seen: &str) {
         return;
     }
     for execution in EXECUTIONS {
-        let machine = Machine::start(&["--user-exec", execution], &["/t/program", ROUNDS]);
+        let machine =
+            Machine::start(&["--user-exec", execution], &["/t/program", ROUNDS, "/t/attached"]);
         machine.wait_for("up");
         let said = check(&machine);
         println!("{execution}: {said}");

@@ -18,7 +18,7 @@ fn a_machine_goes_on_when_gdb_is_killed() {
     if !is_possible() {
         return;
     }
-    let machine = Machine::start(&[], &["/t/program", ROUNDS]);
+    let machine = Machine::start(&[], &["/t/program", ROUNDS, "/t/attached"]);
     machine.wait_for("up");
     // Stopped at a breakpoint; running to one, again and again; with a watchpoint.
     let sessions: [&[&str]; 3] = [
