@@ -2,7 +2,7 @@
 //! (<https://compose-spec.io>).
 //!
 //! A project is read ([`Project::parse`]) and put in the order in which its services start. Each service becomes the
-//! options of one `biv run` ([`Service::options`]): so there is nothing that a service can have and a machine cannot,
+//! options of one `biv run` ([`Service::machine`]): so there is nothing that a service can have and a machine cannot,
 //! and whoever wants to know what a service is starts it by hand.
 //!
 //! 1. *What is not understood is refused.* A word of the specification that means nothing here is an error, with the
