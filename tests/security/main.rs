@@ -271,7 +271,9 @@ impl Home {
     fn run(&self) -> Command {
         // A session of its own, by which its processes are found.
         let mut command = Command::new("setsid");
-        command.arg(bivouac()).args(["run", "--", "sleep", "60"]).env("HOME", &self.0);
+        // Who runs the tests by nohup(1) ignores a signal that `biv` would ignore then, too.
+        command.args(["env", "--default-signal=HUP"]).arg(bivouac());
+        command.args(["run", "--", "sleep", "60"]).env("HOME", &self.0);
         command.env("XDG_CACHE_HOME", self.0.join("cache"));
         command.env("TMPDIR", self.0.join("temporary"));
         command.env("XDG_RUNTIME_DIR", self.0.join("runtime"));
