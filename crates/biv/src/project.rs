@@ -123,7 +123,7 @@ pub fn down(arguments: &Down) -> Result<(), Error> {
     entries.retain(|entry| is_of(entry, &name));
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.record.as_ref().map(|it| it.created)));
     for entry in &entries {
-        remove(&entry.name)?;
+        remove(&registry, &entry.name)?;
         print::text(&format!("{}\n", entry.name))?;
     }
     let networks = Registry::of_pods()?.networks()?;
@@ -202,7 +202,11 @@ fn machines(file: &Opened, wanted: &[Name]) -> Result<Vec<(Name, Machine)>, Erro
 }
 
 fn found(registry: &Registry, name: &Name) -> Result<Option<Entry>, Error> {
-    Ok(registry.list()?.into_iter().find(|entry| entry.name == *name))
+    match registry.find(name.as_str()) {
+        Ok(entry) => Ok(Some(entry)),
+        Err(registry::Error::Unknown(..)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn label<'a>(entry: &'a Entry, name: &str) -> Option<&'a str> {
@@ -226,7 +230,7 @@ fn start(registry: &Registry, service: &Name, machine: &Machine, home: &Path) ->
         },
         other => {
             if other.is_some() {
-                remove(&machine.name)?;
+                remove(registry, &machine.name)?;
             }
             let label = format!("--label={CONFIGURATION}={digest}");
             let mut words = vec!["run", "-d", &label];
@@ -241,10 +245,10 @@ fn start(registry: &Registry, service: &Name, machine: &Machine, home: &Path) ->
 }
 
 /// Stops and removes a machine.
-fn remove(name: &Name) -> Result<(), Error> {
+fn remove(registry: &Registry, name: &Name) -> Result<(), Error> {
     // One that has ended already is not stopped.
-    let is_alive = found(&Registry::open()?, name)?.is_some_and(|entry| entry.is_running());
-    let stopped = !is_alive || biv_quietly(&["stop", name.as_str()])?;
+    let is_running = found(registry, name)?.is_some_and(|entry| entry.is_running());
+    let stopped = !is_running || biv_quietly(&["stop", name.as_str()])?;
     match stopped && biv_quietly(&["rm", name.as_str()])? {
         true => Ok(()),
         false => Err(Error::Remove(name.clone())),
