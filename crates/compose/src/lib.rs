@@ -7,7 +7,8 @@
 //!
 //! 1. *What is not understood is refused.* A word of the specification that means nothing here is an error, with the
 //!    place in the file; a service that starts without what its file asks for would be found out too late.
-//! 2. *A file names places below its own directory*, whatever the working directory of the caller.
+//! 2. *Places are named from the file's own directory*, whatever the working directory of the caller. They may lie
+//!    anywhere: who starts a project trusts its file.
 //! 3. *Values are put into text after it has been parsed* ([`interpolate`]), so that no value of a variable changes
 //!    what the file is.
 //!

@@ -45,7 +45,7 @@ impl fmt::Display for Machine {
     /// As somebody would start it by hand in a shell.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("biv run -d")?;
-        // No word has a NUL, which no shell could have.
+        // A word with a NUL cannot be typed, nor can a program be started with it: it is shown as empty.
         let quoted = |word: &str| shlex::try_quote(word).map(Into::into).unwrap_or_default();
         for word in &self.options {
             let word: String = match word.split_once('=') {

@@ -52,8 +52,9 @@ impl Reservation {
         Err(Errno::new(errno::ENOMEM))
     }
 
-    /// Take a frame from the domain, if nothing refers to it. The caller makes it a hole ([`Released::discard`]) before
-    /// it lets go of the reservation.
+    /// Take a frame from the domain, if nothing refers to it. Before anybody has it again, the caller sees to it that no
+    /// vCPU has it cached; and before it lets go of the reservation, it makes holes of the frames that nobody has by
+    /// then ([`Released::discard`]).
     pub(crate) fn release(&mut self, owned: &Owned, frame: Mfn) -> Result<(), Errno> {
         if !owned.geometry.is_memory(frame) {
             return Err(Errno::new(errno::EINVAL));

@@ -94,8 +94,8 @@ fn exchange_chunk(
     let pages = read_list(caller, call.taken.extents, taken_order)?;
     let settled = caller.with_tables(|tables| tables.settle());
     settled.map_err(|_| Errno::new(errno::EAGAIN))?;
-    let given = given.iter().flat_map(|first| (*first..).take(1 << given_order)).map(Mfn);
-    let given: Vec<_> = given.collect();
+    let frames = given.iter().flat_map(|first| (*first..).take(1 << given_order)).map(Mfn);
+    let given: Vec<_> = frames.collect();
     let taken = swap(caller, &given, pages.len(), taken_order)?;
     for (index, (page, first)) in (0..).zip(pages.iter().zip(&taken)) {
         for offset in 0..1 << taken_order {
