@@ -52,9 +52,10 @@ impl Reservation {
         Err(Errno::new(errno::ENOMEM))
     }
 
-    /// Take a frame from the domain, if nothing refers to it. Before anybody has it again, the caller sees to it that no
-    /// vCPU has it cached; and before it lets go of the reservation, it makes holes of the frames that nobody has by
-    /// then ([`Released::discard`]).
+    /// Take a frame from the domain, if nothing refers to it.
+    ///
+    /// Before anybody has the frame again, the caller sees to it that no vCPU has it cached. Before the caller lets go
+    /// of the reservation, it makes holes of the frames that nobody has by then ([`Released::discard`]).
     pub(crate) fn release(&mut self, owned: &Owned, frame: Mfn) -> Result<(), Errno> {
         if !owned.geometry.is_memory(frame) {
             return Err(Errno::new(errno::EINVAL));
