@@ -20,6 +20,7 @@ pub mod domains;
 mod environment;
 mod format;
 mod gdb;
+mod hardware;
 mod image;
 pub mod pod;
 pub mod pod_network;

@@ -1,4 +1,4 @@
-//! How much memory this process could still get.
+//! How much memory this process could still get, and how much if no program had any.
 //!
 //! Two authorities have a say: the kernel, whose estimate is `MemAvailable` (proc(5)), and every
 //! memory control group from ours up to the root, of version 1 or 2. The least of them counts. What
@@ -19,19 +19,35 @@ pub struct Available {
 impl Available {
     /// Ask the running system.
     pub fn now() -> Self {
-        Self::under(Path::new("/"))
+        Self::under(Path::new("/"), Used::Counts)
+    }
+
+    /// What there would be if no program used any, which stays the same as long as nobody changes a limit.
+    pub fn ever() -> Self {
+        Self::under(Path::new("/"), Used::DoesNotCount)
     }
 
     /// The same for a system whose `/proc` and `/sys` are below `root`, for tests.
-    fn under(root: &Path) -> Self {
+    fn under(root: &Path, used: Used) -> Self {
         let nothing = Self { bytes: u64::MAX, limited_by: "nothing".to_owned() };
         let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
-        let machine = field(&meminfo, "MemAvailable:")
+        let of_machine = match used {
+            Used::Counts => "MemAvailable:",
+            Used::DoesNotCount => "MemTotal:",
+        };
+        let machine = field(&meminfo, of_machine)
             .map(|kib| Self { bytes: kib.saturating_mul(1024), limited_by: "the host".to_owned() });
         let membership = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-        let groups = membership.lines().filter_map(|line| group_limit(root, line));
+        let groups = membership.lines().filter_map(|line| group_limit(root, line, used));
         machine.into_iter().chain(groups).min_by_key(|limit| limit.bytes).unwrap_or(nothing)
     }
+}
+
+/// Whether memory counts that programs use.
+#[derive(Debug, Clone, Copy)]
+enum Used {
+    Counts,
+    DoesNotCount,
 }
 
 /// The number after `key` at the start of a line.
@@ -65,7 +81,7 @@ const VERSION_2: Version = Version {
 
 /// The tightest limit on the way from the group named by a line of `/proc/self/cgroup`
 /// (`hierarchy:controllers:path`, cgroups(7)) to the root.
-fn group_limit(root: &Path, line: &str) -> Option<Available> {
+fn group_limit(root: &Path, line: &str, used: Used) -> Option<Available> {
     let mut parts = line.splitn(3, ':');
     let (hierarchy, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
     let version = if controllers.split(',').any(|name| name == "memory") {
@@ -79,16 +95,19 @@ fn group_limit(root: &Path, line: &str) -> Option<Available> {
     let relative = PathBuf::from(path.trim_start_matches('/'));
     relative
         .ancestors()
-        .filter_map(|group| room(&mount.join(group), &version))
+        .filter_map(|group| room(&mount.join(group), &version, used))
         .min()
         .map(|bytes| Available { bytes, limited_by: format!("control group {path}") })
 }
 
-/// What one group may still use; `None` if it sets no limit or is not visible to us.
-fn room(group: &Path, version: &Version) -> Option<u64> {
+/// What one group may (still) use; `None` if it sets no limit or is not visible to us.
+fn room(group: &Path, version: &Version, used: Used) -> Option<u64> {
     let number =
         |name| -> Option<u64> { fs::read_to_string(group.join(name)).ok()?.trim().parse().ok() };
     let limit = number(version.limit)?;
+    if let Used::DoesNotCount = used {
+        return Some(limit);
+    }
     let usage = number(version.usage)?;
     let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
     let reclaimable = field(&stat, version.reclaimable).unwrap_or(0);
@@ -120,22 +139,23 @@ mod tests {
         }
     }
 
-    fn check(name: &str, files: &[(&str, &str)], bytes: u64, limited_by: &str) {
+    fn check(name: &str, files: &[(&str, &str)], bytes: [u64; 2], limited_by: &str) {
         let tree = Tree::new(name, files);
-        let expected = Available { bytes, limited_by: limited_by.to_owned() };
-        assert_eq!(Available::under(&tree.0), expected);
+        let expected = bytes.map(|bytes| Available { bytes, limited_by: limited_by.to_owned() });
+        let found = [Used::Counts, Used::DoesNotCount].map(|used| Available::under(&tree.0, used));
+        assert_eq!(found, expected);
     }
 
     const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal: 900 kB\nMemAvailable:  800 kB\n");
 
     #[test]
     fn the_host_limits_where_no_group_does() {
-        check("host", &[MEMINFO], 800 * 1024, "the host");
+        check("host", &[MEMINFO], [800 * 1024, 900 * 1024], "the host");
     }
 
     #[test]
     fn nothing_readable_sets_no_limit() {
-        check("nothing", &[("proc/none", "")], u64::MAX, "nothing");
+        check("nothing", &[("proc/none", "")], [u64::MAX; 2], "nothing");
     }
 
     #[test]
@@ -149,7 +169,7 @@ mod tests {
             ("sys/fs/cgroup/a/b/memory.max", "max\n"),
             ("sys/fs/cgroup/a/b/memory.current", "3000\n"),
         ];
-        check("v2", &files, 3000, "control group /a/b");
+        check("v2", &files, [3000, 5000], "control group /a/b");
     }
 
     #[test]
@@ -160,7 +180,7 @@ mod tests {
             ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000\n"),
             ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "6000\n"),
         ];
-        check("v1", &files, 0, "control group /a");
+        check("v1", &files, [0, 5000], "control group /a");
     }
 
     #[test]

@@ -56,6 +56,7 @@ impl Boot {
     fn complaint_of_disk(&self, spec: &Spec) -> Option<&'static str> {
         let disk = self.disk.as_ref()?;
         let has_kernel = self.kernel.is_some() || self.initrd.is_some() || self.modules.is_some();
+        let mounts = !spec.mounts.is_empty() || !spec.caches.is_empty();
         match () {
             () if has_kernel => Some(
                 "a disk that is booted brings its own kernel, initial RAM disk and modules (boot)",
@@ -64,9 +65,13 @@ impl Boot {
                 "a disk that is booted has its own process 1, and nobody in it runs a command \
                  (boot.disk, process)",
             ),
-            () if !matches!(spec.root, Root::Host(_)) || !spec.mounts.is_empty() => Some(
+            () if spec.process.says_how() => Some(
+                "a disk that is booted has nobody's command, which would have a user, a directory, \
+                 an environment or a signal (boot.disk, process)",
+            ),
+            () if !matches!(spec.root, Root::Host(_)) || mounts => Some(
                 "a disk that is booted has its own root, and mounts nothing else (boot.disk, root, \
-                 mounts)",
+                 mounts, caches)",
             ),
             () if spec.machine.board == Board::Xen || !disk.extents.is_empty() => {
                 Some("a machine of Xen's interface boots from no disk (machine.board, boot.disk)")

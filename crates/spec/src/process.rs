@@ -54,6 +54,15 @@ pub struct Process {
 }
 
 impl Process {
+    /// Whether it says how a command runs, and not only which.
+    pub(crate) fn says_how(&self) -> bool {
+        self.user.is_some()
+            || self.directory.is_some()
+            || self.entrypoint.is_some()
+            || self.stop_signal.is_some()
+            || !self.env.is_empty()
+    }
+
     /// What is wrong with it, if anything.
     pub(crate) fn complaint(&self) -> Option<&'static str> {
         let is_wrong = self.stop_signal.is_some_and(|number| !SIGNALS.contains(&number));

@@ -16,6 +16,7 @@ use spec::{
 };
 
 use super::gdb::GdbOptions;
+use super::hardware::Hardware;
 use super::ports::published;
 use super::{Environment, Options, Pull, root};
 use crate::candidates;
@@ -92,20 +93,8 @@ pub struct Run {
     #[arg(long)]
     pub refresh: bool,
 
-    /// Memory of the machine, such as 512M or 8G
-    #[arg(long, visible_alias = "memory", value_name = "SIZE", default_value = "1G",
-        value_parser = spec::parse_size)]
-    pub mem: u64,
-
-    /// The most memory that a machine of Xen's interface may ever have (--xen); `biv balloon` and `biv xen set --mem`
-    /// change what it has [default: --mem]
-    #[arg(long, value_name = "SIZE", requires = "xen", value_parser = spec::parse_size)]
-    pub max_mem: Option<u64>,
-
-    /// Number of processors, 1 to 16
-    #[arg(long, value_name = "N", default_value = "1",
-        value_parser = clap::value_parser!(u8).range(1..=vmm::MAX_PROCESSORS as i64))]
-    pub cpus: u8,
+    #[command(flatten)]
+    pub hardware: Hardware,
 
     /// Share of the host's processors in proportion to the shares of others, while they want more than there are: 2 to
     /// 262144, of which an ordinary program has 1024. It is rounded to a nice value; more than 1024 take a privilege
@@ -450,9 +439,9 @@ impl Run {
     fn machine(&self) -> Machine {
         let (weight, cap, warp) = (self.weight, self.cap, self.warp);
         Machine {
-            memory: self.mem,
-            maximum_memory: self.max_mem,
-            processors: self.cpus,
+            memory: self.hardware.memory(),
+            maximum_memory: self.hardware.max_mem,
+            processors: self.hardware.processors(),
             shares: self.cpu_shares,
             board: if self.xen { Board::Xen } else { Board::Pc },
             scheduling: Scheduling { weight, cap, warp, ..Scheduling::default() },
