@@ -22,6 +22,9 @@ pub const MAX_BLOCK_BATCH: usize = 64;
 /// Queues of a block device; each has [`MAX_BLOCK_REQUESTS`].
 pub const MAX_BLOCK_QUEUES: usize = 16;
 
+/// Queues for requests of a file system device.
+pub const MAX_REQUEST_QUEUES: usize = 16;
+
 /// Requests that a queue of a block device has under way, which is what it holds.
 pub const MAX_BLOCK_REQUESTS: usize = 256;
 

@@ -3,10 +3,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use devices::limits::MAX_REQUEST_QUEUES;
 use devices::virtio::file_system::{self, FileSystem};
 
 use super::{Device, Slots};
+use crate::limits::MAX_PROCESSORS;
 use crate::outcome::Error;
+
+const _: () = assert!(MAX_PROCESSORS <= MAX_REQUEST_QUEUES);
 
 /// A directory of the host's in a machine.
 #[derive(Debug)]
@@ -49,7 +53,8 @@ impl Device for SharedDirectories {
             let ends = slots.plugged.polled.file_servers.join(connection);
             let place = (Arc::clone(&control), number);
             let backend = Box::new(ends.backend(place, slots.memory.clone()));
-            let device = Box::new(FileSystem::new(tag, backend));
+            // Each vCPU is to be interrupted for what it has asked for, and by nothing else.
+            let device = Box::new(FileSystem::new(tag, backend, slots.processors()));
             let device = slots.add_virtio(device, ends.doorbell())?;
             slots.plugged.polled.file_servers.add(tag, ends, device)?;
         }

@@ -30,8 +30,8 @@ use locks::Unpoisoned;
 use super::backoff::Backoff;
 use crate::device_memory::DeviceMemory;
 
-/// Every queue of the device.
-const ALL_QUEUES: u64 = 3;
+/// Every queue of the device, however many it has.
+const ALL_QUEUES: u64 = u64::MAX;
 
 /// The numbers that requests have (FUSE's are below 53); what is above is counted as the last.
 const OPCODES: usize = 64;
@@ -213,7 +213,7 @@ impl DirectoryQueue {
         }
         let may_watch = may_watch && !self.link.connection.shares_core();
         self.link.may_watch.store(may_watch, Ordering::Relaxed);
-        // Answers may be there for either queue, which who serves one of them finds for both.
+        // Answers may be there for every queue, which who serves one of them finds for all.
         self.device.serve(ALL_QUEUES);
         if !self.link.is_waiting() {
             return Duration::ZERO;

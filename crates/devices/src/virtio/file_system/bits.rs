@@ -6,8 +6,11 @@ pub const NUMBER: u16 = 26;
 /// PCI class: a storage controller of no other kind.
 pub const CLASS: u32 = 0x01_80_00;
 
-/// Descriptors of its queues: for what must not wait, and for requests.
-pub const QUEUE_SIZES: [u16; 2] = [128, 512];
+/// Descriptors of the queue for what must not wait, which is the first.
+pub const URGENT_QUEUE_SIZE: u16 = 128;
+
+/// Descriptors of each queue for requests.
+pub const REQUEST_QUEUE_SIZE: u16 = 512;
 
 /// Bytes of the name by which a file system is mounted.
 pub const TAG_BYTES: usize = 36;

@@ -1,6 +1,9 @@
 //! A directory of the host, accessed by FUSE requests. A [`FileServer`], which has guest memory mapped itself, carries
 //! the requests out; the device only takes them from its queues and puts the answers back. Many may be in flight.
 //!
+//! There may be several queues for requests, one for each processor, so that each of them is interrupted for what it has
+//! asked for (Linux uses them from 6.11 on).
+//!
 //! When the server is gone, every request to the file system fails, and none waits for ever.
 
 mod bits;
@@ -13,9 +16,10 @@ use machine::memory::Memory;
 use machine::saved::{self, Unfit};
 use vm_memory::GuestAddress;
 
-use bits::{CLASS, NUMBER, QUEUE_SIZES, TAG_BYTES, header};
+use bits::{CLASS, NUMBER, REQUEST_QUEUE_SIZE, TAG_BYTES, URGENT_QUEUE_SIZE, header};
 
 use super::{Broken, Chain, Device, Kind, Segment, Serving, scatter};
+use crate::limits::MAX_REQUEST_QUEUES;
 
 /// What it is.
 pub const KIND: Kind = Kind { name: "virtio-fs", number: NUMBER, class: CLASS };
@@ -74,27 +78,34 @@ struct Flight {
 pub struct FileSystem {
     server: Box<dyn FileServer>,
     tag: String,
+    queue_sizes: Vec<u16>,
     flights: HashMap<u64, Flight>,
     next: u64,
     /// What was carried out of each queue's.
-    done: [VecDeque<(Flight, u32)>; 2],
-    /// What the server had no room for.
-    waiting: [VecDeque<Chain>; 2],
+    done: Vec<VecDeque<(Flight, u32)>>,
+    /// What the server had no room for, of each queue's.
+    waiting: Vec<VecDeque<Chain>>,
     is_gone: bool,
 }
 
 impl FileSystem {
-    /// The file system of that name, of which at most 36 bytes count.
-    pub fn new(tag: &str, server: Box<dyn FileServer>) -> Self {
-        Self {
+    /// The file system of that name, of which at most 36 bytes count, with so many queues for requests, 1 to
+    /// [`MAX_REQUEST_QUEUES`].
+    pub fn new(tag: &str, server: Box<dyn FileServer>, queues: usize) -> Self {
+        let mut queue_sizes = vec![URGENT_QUEUE_SIZE];
+        queue_sizes.resize(1 + queues.clamp(1, MAX_REQUEST_QUEUES), REQUEST_QUEUE_SIZE);
+        let mut device = Self {
             server,
             tag: tag.to_owned(),
+            queue_sizes,
             flights: HashMap::new(),
             next: 0,
-            done: Default::default(),
-            waiting: Default::default(),
+            done: Vec::new(),
+            waiting: Vec::new(),
             is_gone: false,
-        }
+        };
+        device.reset();
+        device
     }
 
     /// Hear what was carried out.
@@ -194,13 +205,13 @@ impl Device for FileSystem {
     }
 
     fn queue_sizes(&self) -> &[u16] {
-        &QUEUE_SIZES
+        &self.queue_sizes
     }
 
     fn configuration(&self) -> Vec<u8> {
         let mut bytes = self.tag.as_bytes().to_vec();
         bytes.resize(TAG_BYTES, 0);
-        let request_queues = QUEUE_SIZES.len() as u32 - 1;
+        let request_queues = self.queue_sizes.len() as u32 - 1;
         bytes.extend(request_queues.to_le_bytes());
         bytes
     }
@@ -249,8 +260,9 @@ impl Device for FileSystem {
     }
 
     fn reset(&mut self) {
+        let queues = self.queue_sizes.len();
         self.flights.clear();
-        self.done = Default::default();
-        self.waiting = Default::default();
+        self.done = (0..queues).map(|_| VecDeque::new()).collect();
+        self.waiting = (0..queues).map(|_| VecDeque::new()).collect();
     }
 }

@@ -49,10 +49,17 @@ impl FileServer for Puppet {
     }
 }
 
+/// Where the device's configuration has the number of queues for requests (virtio 1.2, 5.11.4).
+const NUMBER_OF_QUEUES: u64 = 0x2000 + 36;
+
+fn device(tag: &str, server: &Puppet) -> FileSystem {
+    FileSystem::new(tag, Box::new(server.clone()), 1)
+}
+
 fn rig(room: usize) -> (Rig, Puppet) {
     let puppet = Puppet::default();
     puppet.0.lock().unwrap().room = room;
-    let rig = Rig::started(FileSystem::new("root", Box::new(puppet.clone())));
+    let rig = Rig::started(device("root", &puppet));
     for (at, number) in [(0, 7_u64), (3, 8)] {
         rig.memory.write_obj(number, GuestAddress(0x5000 + 0x100 * at + 8)).unwrap();
         rig.memory.write_obj(number as u32 + 20, GuestAddress(0x5000 + 0x100 * at + 4)).unwrap();
@@ -73,6 +80,30 @@ fn an_answer_comes_when_the_server_has_one() {
     rig.shared.serve(1);
     assert_eq!(rig.used(), [(0, 20)]);
     assert_eq!(puppet.0.lock().unwrap().noted, 20);
+}
+
+#[test]
+fn an_answer_comes_in_the_queue_of_its_request() {
+    let puppet = Puppet::default();
+    puppet.0.lock().unwrap().room = 9;
+    let rig = Rig::new(FileSystem::new("root", Box::new(puppet.clone()), 3));
+    let mut rig = rig.start_queues(VERSION_1, &[1, 3]);
+    assert_eq!(rig.get(NUMBER_OF_QUEUES, machine::bus::Size::Dword), 3);
+    for queue in [1, 3] {
+        rig.turn_to(queue);
+        rig.chain(queue as u16, &[(rig.base() + 0x5000, 40, 0), (rig.base() + 0x6000, 16, WRITE)]);
+        rig.offer(queue as u16);
+        rig.kick();
+    }
+    let [first, second] = puppet.0.lock().unwrap().submitted[..] else { panic!("two requests") };
+    for (token, queue, other) in [(second, 3, 1), (first, 1, 3)] {
+        puppet.0.lock().unwrap().done.push_back((token, 16));
+        // Who serves another queue hears of it as well.
+        rig.shared.serve(1 << other);
+        rig.shared.serve(1 << queue);
+        rig.turn_to(queue);
+        assert_eq!(rig.used(), [(queue as u32, 16)]);
+    }
 }
 
 #[test]
@@ -153,7 +184,7 @@ fn a_device_goes_on_where_another_was() {
     // It is asked for the answer before it is at rest.
     let other = Puppet::default();
     other.0.lock().unwrap().room = 9;
-    let mut rig = rig.going_on(FileSystem::new("root", Box::new(other.clone()))).unwrap();
+    let mut rig = rig.going_on(device("root", &other)).unwrap();
     assert_eq!(rig.used(), [(0, 20)]);
     rig.offer(3);
     rig.kick();
@@ -166,9 +197,9 @@ fn a_device_goes_on_where_another_was() {
 #[test]
 fn a_directory_that_is_another_is_refused() {
     let (rig, _) = rig(9);
-    assert!(rig.going_on(FileSystem::new("other", Box::new(Puppet::default()))).is_err());
+    assert!(rig.going_on(device("other", &Puppet::default())).is_err());
     let (rig, puppet) = self::rig(9);
     puppet.0.lock().unwrap().is_gone = true;
     // What nobody could keep is not known any more, and is not missed before it is asked for.
-    assert!(rig.going_on(FileSystem::new("root", Box::new(Puppet::default()))).is_ok());
+    assert!(rig.going_on(device("root", &Puppet::default())).is_ok());
 }
