@@ -51,7 +51,8 @@ fn numbers(place: &Place, name: &str) -> Vec<u64> {
 #[test]
 fn the_stock_balloon_gives_memory_back_and_takes_it_up_to_the_maximum() {
     let place = Place::new();
-    run(&place, "db", &["--mem", "512M", "--max-mem", "640M", "--net", "none"], "sleep 1000");
+    let options = ["--cpus", "1", "--mem", "512M", "--max-mem", "640M", "--net", "none"];
+    run(&place, "db", &options, "sleep 1000");
     let statistics = || -> Value {
         let rows: Value =
             serde_json::from_str(&place.says(&["stats", "--format", "json", "db"])).expect("JSON");

@@ -20,7 +20,7 @@ const WINDOW: Duration = Duration::from_secs(2);
 
 /// Start a domain with these options that computes.
 fn start(place: &Place, name: &str, options: &[&str]) {
-    let own = ["run", "-d", "--xen", "--name", name, "--mem", "96M", "--net", "none"];
+    let own = ["run", "-d", "--xen", "--name", name, "--cpus=1", "--mem=96M", "--net=none"];
     let command = ["--", "sh", "-c", BUSY];
     assert_eq!(place.says(&[&own[..], options, &command].concat()), format!("{name}\n"));
 }

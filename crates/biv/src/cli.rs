@@ -338,7 +338,7 @@ mod tests {
     fn a_command_keeps_its_options() {
         let cli = Cli::try_parse_from(["biv", "run", "--mem", "2G", "--", "ls", "-l", "--", "-x"]);
         let Verb::Run(run) = cli.unwrap().verb else { panic!("not run") };
-        assert_eq!(run.mem, 2 << 30);
+        assert_eq!(run.hardware.memory(), 2 << 30);
         assert_eq!(run.command, ["ls", "-l", "--", "-x"]);
         // As podman has it, too.
         let cli = Cli::try_parse_from(["biv", "run", "-it", "-w", "/", "ls", "--mem", "-x"]);

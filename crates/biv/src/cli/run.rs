@@ -94,7 +94,7 @@ pub struct Run {
     pub refresh: bool,
 
     #[command(flatten)]
-    hardware: Hardware,
+    pub(super) hardware: Hardware,
 
     /// Share of the host's processors in proportion to the shares of others, while they want more than there are: 2 to
     /// 262144, of which an ordinary program has 1024. It is rounded to a nice value; more than 1024 take a privilege
