@@ -168,6 +168,12 @@ impl VcpuGroup {
         }))
     }
 
+    /// Bytes of memory from `start` on, whole pages, are a ROM: what a vCPU writes there is an exit, as to a device. To
+    /// be called once, before a vCPU runs.
+    pub fn set_rom(&self, start: u64, bytes: u64) {
+        self.peers.ram.set_rom(start..start.saturating_add(bytes));
+    }
+
     /// Have the vCPUs that join from now on inspected. To be called once for each group, and before
     /// anything is translated; a second call does nothing.
     pub fn inspect(&self, inspection: Inspection) {

@@ -248,7 +248,11 @@ impl Architectural {
             let taken_away = self.taken_away();
             let found = walk(self)?;
             self.note_source(at, found.table, accessor.user);
-            let place = self.place(found.physical);
+            let place = match access {
+                // What the board makes of it, the board decides.
+                Access::Write if self.ram.is_rom(found.physical) => Place::Device(found.physical),
+                _ => self.place(found.physical),
+            };
             let Place::Ram(host, physical) = place else { return Ok(place) };
             self.fill(number, at, host, physical, found);
             if !found.writable_now || self.taken_away() == taken_away {

@@ -177,6 +177,9 @@ pub(crate) fn load(ram: &Ram, at: u64, bytes: u64) -> u64 {
 /// Set `bits` in an entry, unless the guest has changed it since; then nothing happens, and the
 /// caller's walk is repeated.
 fn set_bits(ram: &Ram, at: u64, bytes: u64, old: u64, bits: u64) -> bool {
+    if ram.is_rom(Physical(at)) {
+        return true;
+    }
     let Some(host) = ram.host(Physical(at)) else { return true };
     // SAFETY: as in `load`.
     unsafe {

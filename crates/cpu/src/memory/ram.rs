@@ -7,6 +7,8 @@
 //! whether the page has code (and revokes the tag if so). A vCPU that translates marks the page and then
 //! checks for tags. At least one of the two sees the other (`SeqCst` throughout).
 
+use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::tlb::{ENTRIES, INDEX_BITS};
@@ -93,6 +95,8 @@ struct Region {
 #[derive(Debug)]
 pub(crate) struct Ram {
     regions: Box<[Region]>,
+    /// What of it the guest cannot write: a ROM.
+    rom: OnceLock<Range<u64>>,
     /// What has to be asked before memory is looked at, where not all of it is there.
     lazy: Option<host::GuestMemory>,
 }
@@ -147,7 +151,19 @@ impl Ram {
     pub(crate) fn new(mut regions: Vec<RamRegion>, memory: Option<&host::GuestMemory>) -> Self {
         regions.sort_by_key(|region| region.guest);
         let lazy = memory.filter(|memory| !memory.is_whole()).cloned();
-        Self { regions: regions.into_iter().map(Region::new).collect(), lazy }
+        let regions = regions.into_iter().map(Region::new).collect();
+        Self { regions, rom: OnceLock::new(), lazy }
+    }
+
+    /// Part of it, in whole pages, is a ROM from now on. There is one; the first call counts.
+    pub(crate) fn set_rom(&self, rom: Range<u64>) {
+        self.rom.get_or_init(|| rom);
+    }
+
+    /// Whether a byte is one of the ROM, which a store does not change.
+    #[inline]
+    pub(crate) fn is_rom(&self, at: Physical) -> bool {
+        self.rom.get().is_some_and(|rom| rom.contains(&at.0))
     }
 
     /// The region of a guest-physical byte, and the byte's offset in it.
@@ -260,13 +276,15 @@ impl Ram {
         Writers(region.writers[(offset / PAGE_SIZE) as usize].swap(0, Ordering::SeqCst))
     }
 
-    /// Whether any byte of the page of `at` has been translated.
+    /// Whether any byte of the page of `at` has been translated, or nobody may write it: for whom it is mapped, that is
+    /// the same.
     #[inline]
     pub(crate) fn has_code(&self, at: Physical) -> bool {
-        self.find(at).is_some_and(|(region, offset)| {
-            let page = offset / PAGE_SIZE;
-            region.code[(page / 64) as usize].load(Ordering::SeqCst) >> (page % 64) & 1 != 0
-        })
+        self.is_rom(at)
+            || self.find(at).is_some_and(|(region, offset)| {
+                let page = offset / PAGE_SIZE;
+                region.code[(page / 64) as usize].load(Ordering::SeqCst) >> (page % 64) & 1 != 0
+            })
     }
 
     /// Set whether the page of `at` has translations.
@@ -323,6 +341,19 @@ mod tests {
         ram.regions.iter().for_each(|region| region.present[0].store(false, Ordering::Relaxed));
         ram.note_discarded(Physical(0), PAGE_SIZE);
         assert!(ram.regions[0].present[0].load(Ordering::Relaxed), "the page stays away");
+    }
+
+    #[test]
+    fn a_rom_is_never_to_be_written() {
+        let mut bytes = vec![0_u8; 2 * PAGE_SIZE as usize];
+        let place = RamRegion { guest: 0, size: 2 * PAGE_SIZE, host: bytes.as_mut_ptr() };
+        let ram = Ram::new(vec![place], None);
+        ram.set_rom(PAGE_SIZE..2 * PAGE_SIZE);
+        ram.set_code(Physical(PAGE_SIZE), true);
+        ram.clear_code();
+        let is_protected =
+            [0, PAGE_SIZE - 1, PAGE_SIZE, 2 * PAGE_SIZE].map(|at| ram.has_code(Physical(at)));
+        assert_eq!(is_protected, [false, false, true, false]);
     }
 
     #[test]
