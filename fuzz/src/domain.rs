@@ -245,6 +245,7 @@ impl Bench {
             tsc: TSC,
             memory_bytes: MEMORY_BYTES,
             maximum_bytes: MAXIMUM_BYTES,
+            firmware_bytes: 0,
         };
         let surroundings = Surroundings {
             clock: Arc::clone(&clock) as _,

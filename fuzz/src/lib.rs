@@ -27,6 +27,7 @@ use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use machine::saved::CounterShift;
 use machine::time::{Clock, Hertz, ManualClock, Nanoseconds};
+use machine::layout::port;
 use machine::{Backplane, Board, BoardVcpu, Platform, Wake, platform};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
@@ -114,6 +115,7 @@ impl Bench {
             tsc: TSC,
             memory_bytes: MEMORY_BYTES,
             maximum_bytes: MEMORY_BYTES,
+            firmware_bytes: 0,
         };
         let surroundings = platform::Surroundings {
             clock: Arc::clone(&clock) as _,
@@ -124,7 +126,7 @@ impl Bench {
         let output = Box::new(std::io::sink());
         let com1 = Serial::plug_into(&mut platform, ComPort::Com1, output).expect("its ports");
         DebugExit::plug_into(&mut platform).expect("its ports");
-        DebugConsole::plug_into(&mut platform, Box::new(std::io::sink())).expect("its port");
+        DebugConsole::plug_into(&mut platform, port::DEBUG_CONSOLE, Box::new(std::io::sink())).expect("its port");
         Post::plug_into(&mut platform).expect("its port");
         let fw_cfg = FwCfg::new(Arc::clone(&memory) as _, 1, MEMORY_BYTES);
         fw_cfg.plug_into(&mut platform).expect("its ports");

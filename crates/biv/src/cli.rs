@@ -18,6 +18,7 @@ mod compose;
 mod configuration;
 pub mod domains;
 mod environment;
+mod firmware;
 mod format;
 mod gdb;
 mod hardware;

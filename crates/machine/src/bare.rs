@@ -191,6 +191,7 @@ mod tests {
             tsc: Hertz(1_000_000_000),
             memory_bytes: 1 << 20,
             maximum_bytes: 1 << 20,
+            firmware_bytes: 0,
         };
         let mut board = BareBoard::new(config, crate::tests::surroundings())?;
         let requests = board.requests();

@@ -58,6 +58,9 @@ pub struct Config {
     pub memory_bytes: u64,
     /// The most that it may ever have, on a board on which that can change ([`Board::PARAVIRTUAL`]).
     pub maximum_bytes: u64,
+    /// Bytes of firmware, on a board that can have some ([`Board::STARTS_FIRMWARE`]); none where kernels are loaded
+    /// without.
+    pub firmware_bytes: u64,
 }
 
 /// Why there is no board.
@@ -210,6 +213,9 @@ pub trait Board: Backplane + Send + Sync + Sized + 'static {
 
     /// Kernels find what firmware leaves: ACPI tables, fw_cfg, the POST port.
     const HAS_FIRMWARE: bool;
+
+    /// The first vCPU can start with firmware in a ROM that ends at 4 GiB, which finds a chip set that it knows.
+    const STARTS_FIRMWARE: bool = false;
 
     /// Model-specific registers that are the board's: [`BoardVcpu::msr_read`] and [`BoardVcpu::msr_write`] answer for
     /// these, the processor for all others. Those that are used most are first.

@@ -42,6 +42,29 @@ pub const LOCAL_APIC: GuestAddress = GuestAddress(0xfee0_0000);
 /// Bytes that either APIC takes.
 pub const APIC_BYTES: u64 = 0x1000;
 
+/// A machine's own firmware, of so many bytes: a ROM that ends at 4 GiB, because the first instruction is 16 bytes below.
+pub fn firmware(bytes: u64) -> (GuestAddress, u64) {
+    (GuestAddress(ABOVE_4G.0.saturating_sub(bytes)), bytes)
+}
+
+/// Where firmware finds itself a second time, as far as it has so many bytes: code of 16-bit mode starts there. (It is
+/// a copy in RAM.)
+pub const FIRMWARE_SHADOW: GuestAddress = GuestAddress(0xe_0000);
+/// Bytes of it, up to [`HIGH_MEMORY`].
+pub const FIRMWARE_SHADOW_BYTES: u64 = HIGH_MEMORY.0 - FIRMWARE_SHADOW.0;
+
+/// Where firmware may place PCI functions in a machine with so many bytes of memory, first address and the one behind the
+/// last, below 4 GiB and above. edk2 (OvmfPkg, PlatformInitLib) begins behind RAM, at 2 GiB at least, where variable
+/// MTRRs can begin that are as large as what is behind; and above all RAM, or with the last eighth of what processors
+/// can address.
+pub fn firmware_pci_windows(memory_bytes: u64) -> [(u64, u64); 2] {
+    /// Of the processors' physical addresses, as CPUID has it.
+    const PHYSICAL_END: u64 = 1 << 46;
+    let low = memory_bytes.min(DEVICE_HOLE.0);
+    let high = ABOVE_4G.0.saturating_add(memory_bytes - low).next_multiple_of(1 << 30);
+    [(low.max(1 << 31), 0xfc00_0000), (high, PHYSICAL_END)]
+}
+
 /// I/O ports of the devices that every machine has.
 #[allow(missing_docs)]
 pub mod port {
@@ -58,11 +81,15 @@ pub mod port {
     pub const DEBUG_EXIT: u16 = 0xf4;
     pub const COM2: u16 = 0x2f8;
     pub const COM1: u16 = 0x3f8;
+    /// Where firmware writes its log, if somebody is there.
+    pub const FIRMWARE_LOG: u16 = 0x402;
     pub const PIC_EDGE_LEVEL: u16 = 0x4d0;
     pub const FW_CFG: u16 = 0x510;
     /// PM1a event block; control at +4 and timer at +8, where QEMU has them, so that kernels
     /// which power off with `out 0x604, 0x2000` do.
     pub const POWER: u16 = 0x600;
+    /// The same where firmware expects it in a PIIX4 (edk2, OvmfPkg/Include/OvmfPlatforms.h).
+    pub const POWER_OF_PIIX4: u16 = 0xb000;
     pub const PCI_ADDRESS: u16 = 0xcf8;
     pub const RESET: u16 = 0xcf9;
     pub const PCI_DATA: u16 = 0xcfc;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Board, Disk, Other, Root, Spec, is_default, text};
+use crate::{Board, Disk, Firmware, Other, Root, Spec, is_default, text};
 
 /// A kernel, its initrd and its command line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +29,10 @@ pub struct Boot {
     /// first. Nothing of Bivouac's runs in the guest then.
     #[serde(skip_serializing_if = "is_default")]
     pub disk: Option<Disk>,
+    /// The firmware that the machine starts, which boots one of its disks, in their order. Nothing of Bivouac's runs in
+    /// the guest then.
+    #[serde(skip_serializing_if = "is_default")]
+    pub firmware: Option<Firmware>,
     /// The program of the root that is the guest's process 1, such as /sbin/init, by its absolute path; the arguments
     /// of `process` are its arguments [default: Bivouac's own, which runs a command].
     #[serde(with = "text::option", skip_serializing_if = "is_default")]
@@ -80,12 +84,47 @@ impl Boot {
         }
     }
 
+    /// What is wrong with a machine that has firmware of its own, if anything is.
+    fn complaint_of_firmware(&self, spec: &Spec) -> Option<&'static str> {
+        self.firmware.as_ref()?;
+        let has_kernel = self.kernel.is_some()
+            || self.initrd.is_some()
+            || self.modules.is_some()
+            || self.disk.is_some()
+            || self.append.is_some();
+        match () {
+            () if has_kernel => Some(
+                "firmware boots what a disk of the machine has, with its own kernel and parameters \
+                 (boot.firmware, boot)",
+            ),
+            () if self.init.is_some() || !spec.process.args.is_empty() => Some(
+                "what firmware boots has its own process 1, and nobody in it runs a command \
+                 (boot.firmware, process)",
+            ),
+            () if !matches!(spec.root, Root::Host(_))
+                || !spec.mounts.is_empty()
+                || !spec.caches.is_empty() =>
+            {
+                Some(
+                    "what firmware boots has its own root, and mounts nothing else (boot.firmware, \
+                     root, mounts, caches)",
+                )
+            }
+            () if spec.machine.board == Board::Xen => {
+                Some("a machine of Xen's interface has no firmware (machine.board, boot.firmware)")
+            }
+            () => None,
+        }
+    }
+
     /// What is wrong with what a machine boots, if anything is.
     pub(crate) fn complaint(&self, spec: &Spec) -> Option<&'static str> {
         if self.initrd.is_some() && !matches!(spec.root, Root::Host(_) | Root::Disk(_)) {
             return Some("an initial RAM disk is the first root already (boot.initrd, root)");
         }
-        self.complaint_of_disk(spec).or_else(|| self.complaint_of_init(spec))
+        self.complaint_of_firmware(spec)
+            .or_else(|| self.complaint_of_disk(spec))
+            .or_else(|| self.complaint_of_init(spec))
     }
 
     /// What is wrong with the process 1 of a machine, if anything is.

@@ -213,7 +213,7 @@ fn referred(part: &[u8]) -> Option<(&[u8], PathBuf)> {
 }
 
 /// Splits at single commas.
-fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut bytes = bytes.iter().peekable();
     while let Some(&byte) = bytes.next() {

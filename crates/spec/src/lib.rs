@@ -30,6 +30,7 @@ mod disk;
 mod engine;
 mod error;
 mod extent;
+mod firmware;
 mod gdb;
 mod hostname;
 mod life;
@@ -55,6 +56,7 @@ pub use disk::{Disk, Format};
 pub use engine::{Engine, UserExecution};
 pub use error::Error;
 pub use extent::Extent;
+pub use firmware::Firmware;
 pub use gdb::{Gdb, GdbAddress};
 pub use hostname::parse as parse_hostname;
 pub use life::{Life, Restart, parse_label};
@@ -333,6 +335,7 @@ impl Spec {
         self.watch.gdb.iter().for_each(|gdb| add("watch.gdb.", &gdb.other));
         self.root.other().into_iter().for_each(|other| add("root.", other));
         self.boot.disk.iter().for_each(|disk| add("boot.disk.", &disk.other));
+        self.boot.firmware.iter().for_each(|it| add("boot.firmware.", &it.other));
         self.devices.iter().for_each(|device| add("devices.", device.other()));
         self.mounts.iter().for_each(|mount| add("mounts.", &mount.other));
         self.caches.iter().for_each(|cache| add("caches.", &cache.other));
@@ -462,6 +465,13 @@ mod tests {
             (r#""boot": {"disk": {"path": "a"}}, "process": {"env": ["A=b"]}"#, "environment"),
             (r#""boot": {"disk": {"path": "a"}}, "process": {"user": "u"}"#, "user"),
             (r#""boot": {"disk": {"path": "a"}}, "caches": [{"name": "go"}]"#, "caches"),
+            (r#""boot": {"firmware": {"path": "a"}, "kernel": "b"}"#, "boot.firmware"),
+            (r#""boot": {"firmware": {"path": "a"}}, "root": "busybox""#, "boot.firmware"),
+            (r#""boot": {"firmware": {"path": "a"}}, "process": {"args": ["b"]}"#, "boot.firmware"),
+            (
+                r#""boot": {"firmware": {"path": "a"}}, "machine": {"board": "xen"}"#,
+                "boot.firmware",
+            ),
             (r#""mounts": [{"host": "a", "guest": "b"}]"#, "absolute path"),
             (r#""caches": [{"name": "../a", "guest": "/b"}]"#, "invalid cache name"),
             (r#""caches": [{"name": "a"}]"#, "needs a place"),

@@ -161,6 +161,8 @@ pub struct Configuration {
     pub kernel: Contents,
     /// Its name, which Multiboot kernels see.
     pub kernel_name: String,
+    /// The machine's own firmware, which the first processor starts instead of a kernel.
+    pub firmware: Option<Contents>,
     /// The initrd, or modules.
     pub modules: Vec<Module>,
     /// The kernel's command line.
@@ -213,6 +215,7 @@ impl Default for Configuration {
         Self {
             kernel: Contents::default(),
             kernel_name: String::new(),
+            firmware: None,
             modules: Vec::new(),
             command_line: String::new(),
             snapshot: None,

@@ -25,6 +25,7 @@ mod convert;
 mod debugger;
 mod device_memory;
 pub mod devices;
+mod firmware;
 mod helpers;
 mod hold;
 mod idle;
@@ -63,8 +64,9 @@ pub use devices::{
     Ballooned, ConsolePort, Device, Devices, DirectoryRequests, Netdev, Network, SerialBackend,
     SharedDirectories, SharedDirectory, Sockets, disk,
 };
+pub use firmware::Error as FirmwareError;
 pub use helpers::cost_of_a_stop;
-pub use limits::MAX_PROCESSORS;
+pub use limits::{MAX_FIRMWARE_BYTES, MAX_PROCESSORS};
 pub use machine::{Age, Machine, Questions, Stop};
 pub use outcome::{Error, Outcome};
 pub use processor::{Kick, Processor};

@@ -16,7 +16,7 @@ use crate::clock::HostClock;
 use crate::configuration::{Configuration, Contents, Module};
 use crate::control::Control;
 use crate::device_memory::DeviceMemory;
-use crate::devices::{Devices, DirectoryRequests, FirmwareConfiguration, Plugged, Post, Slots};
+use crate::devices::{DirectoryRequests, FirmwareConfiguration, Plugged, Post, Slots};
 use crate::limits::MAX_PROCESSORS;
 use crate::outcome::{Error, Outcome};
 use crate::processor::Processor;
@@ -24,7 +24,7 @@ use crate::remote::Remote;
 use crate::run::{Runner, Wakers};
 use crate::snapshot::{self, Snapshot};
 use crate::waker::Waker;
-use crate::{convert, helpers, random};
+use crate::{convert, firmware, helpers, random};
 
 /// The least memory with which anything boots: the first mebibyte and room for a small kernel.
 const MINIMUM_MEMORY: u64 = 2 << 20;
@@ -116,10 +116,14 @@ impl<B: Board> Machine<B> {
         configuration.memory = configuration.memory.next_multiple_of(page);
         configuration.maximum_memory =
             configuration.maximum_memory.max(configuration.memory).next_multiple_of(page);
-        let ranges: Vec<_> = B::ram_regions(configuration.maximum_memory)
+        let firmware = configuration.firmware.as_ref();
+        let rom = firmware.map(|image| firmware::place::<B>(image)).transpose()?;
+        let mut ranges: Vec<_> = B::ram_regions(configuration.maximum_memory)
             .into_iter()
+            .chain(rom)
             .map(|(start, size)| (start.0, size))
             .collect();
+        ranges.sort_unstable();
         let (memory, clock) = match &configuration.snapshot {
             None => (GuestMemory::new(&ranges)?, HostClock::new()),
             Some(snapshot) => {
@@ -140,6 +144,9 @@ impl<B: Board> Machine<B> {
             configuration.techniques,
             configuration.on_helpers.0.take(),
         )?;
+        if let Some((start, bytes)) = rom {
+            group.set_rom(start.0, bytes);
+        }
         group.inspect(inspection);
         let device_memory = DeviceMemory::new(&memory, &group);
         let cpus = new_processors::<B>(&configuration, &group, &clock)?;
@@ -238,6 +245,8 @@ impl<B: Board> Machine<B> {
 
     fn forget_files(&mut self) {
         self.configuration.kernel = Contents::default();
+        self.configuration.firmware =
+            self.configuration.firmware.take().map(|_| Contents::default());
         self.configuration.modules = Vec::new();
     }
 
@@ -271,6 +280,10 @@ impl<B: Board> Machine<B> {
     fn boot(&mut self) -> Result<(), Error> {
         if B::PARAVIRTUAL {
             return self.boot_paravirtual();
+        }
+        if let Some(image) = &self.configuration.firmware {
+            // The first processor is as after RESET, and starts it.
+            return Ok(firmware::write(self.memory.map(), image)?);
         }
         let rsdp = if B::HAS_FIRMWARE { Some(self.write_tables()?) } else { None };
         let loaded = self.load(rsdp)?;
@@ -414,12 +427,15 @@ fn plug_in<B: Board>(
     memory: &DeviceMemory,
     guest_memory: &GuestMemory,
 ) -> Result<Plugged, Error> {
-    let own: Devices = match B::HAS_FIRMWARE {
-        true => vec![Box::new(Post), Box::new(FirmwareConfiguration)],
-        false => Devices::new(),
-    };
-    let mut slots = Slots::new(board, memory, guest_memory);
-    for device in own.into_iter().chain(std::mem::take(&mut configuration.devices)) {
+    let has_firmware = configuration.firmware.is_some();
+    let mut devices = std::mem::take(&mut configuration.devices);
+    if B::HAS_FIRMWARE {
+        let at = if has_firmware { devices.len() } else { 0 };
+        devices.insert(at, Box::new(FirmwareConfiguration(configuration.memory)));
+        devices.insert(0, Box::new(Post));
+    }
+    let mut slots = Slots::new(board, memory, guest_memory, has_firmware);
+    for device in devices {
         device.plug_in(&mut slots)?;
     }
     Ok(slots.plugged)
@@ -436,6 +452,7 @@ fn new_board<B: Board>(
         tsc: Hertz(u64::from(clock.tsc_khz()) * 1000),
         memory_bytes: configuration.memory,
         maximum_bytes: configuration.maximum_memory,
+        firmware_bytes: configuration.firmware.as_ref().map_or(0, |image| image.len() as u64),
     };
     let surroundings = board::Surroundings {
         clock: Arc::clone(clock) as Arc<dyn Clock>,

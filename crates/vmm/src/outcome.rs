@@ -23,6 +23,9 @@ pub enum Error {
     /// The kernel or what belongs to it cannot be loaded.
     #[error(transparent)]
     Boot(#[from] boot::Error),
+    /// The firmware cannot be started.
+    #[error(transparent)]
+    Firmware(#[from] crate::firmware::Error),
     /// A paravirtual domain cannot be started.
     #[error("cannot start the domain: {0}")]
     Domain(#[from] machine::board::LoadError),

@@ -15,6 +15,7 @@ use spec::{
     Network, Ports, Process, Restart, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
 };
 
+use super::firmware::FirmwareOptions;
 use super::gdb::GdbOptions;
 use super::hardware::Hardware;
 use super::ports::published;
@@ -163,6 +164,10 @@ pub struct Run {
             "busybox", "here", "volume", "cache", "xen", "refresh", "command", "kernel_dir"],
         value_parser = OsStringValueParser::new().try_map(Disk::parse))]
     pub boot_disk: Option<Disk>,
+
+    /// Whether it has firmware.
+    #[command(flatten)]
+    pub firmware: FirmwareOptions,
 
     /// Use an image as the guest's root, and run what it says unless a COMMAND is given: the root file system NAME of
     /// `biv image build`, or a container image such as debian:12 or quay.io/NAME, which is pulled if it is not there;
@@ -476,6 +481,7 @@ impl Run {
                 modules: self.modules.or(its_modules.flatten()),
                 append: self.append,
                 disk: self.boot_disk,
+                firmware: self.firmware.firmware,
                 init: self.init,
                 cold: self.cold,
                 no_reboot: self.no_reboot,

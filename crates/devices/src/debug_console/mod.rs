@@ -7,7 +7,7 @@ mod tests;
 use std::io::Write;
 
 use machine::bus::{PortDevice, Size, Width};
-use machine::{Backplane, bus, layout};
+use machine::{Backplane, bus};
 
 /// The kind of the device, which its saved state is kept by (QEMU has the same name).
 pub const KIND: &str = "isa-debugcon";
@@ -23,17 +23,17 @@ impl DebugConsole {
         Self { output }
     }
 
-    /// Plug one in where kernels expect it.
+    /// Plug one in where kernels expect it, or at another port: that of firmware's log.
     ///
     /// # Errors
     ///
     /// [`bus::Error`] when something else is there.
     pub fn plug_into(
         board: &mut dyn Backplane,
+        first: u16,
         output: Box<dyn Write + Send>,
     ) -> Result<(), bus::Error> {
         let device = Box::new(Self::new(output));
-        let first = layout::port::DEBUG_CONSOLE;
         board.add_port_device("debug console", first, bits::PORTS, Width::Byte, device)
     }
 }

@@ -23,6 +23,9 @@ use crate::limits::{MAX_FW_CFG_FILES, MAX_FW_CFG_ITEM_BYTES};
 /// The kind of the device, which its saved state is kept by (QEMU has the same name).
 pub const KIND: &str = "fw_cfg";
 
+/// The first file.
+const MEMORY_MAP: &str = "etc/e820";
+
 /// Why a file cannot be offered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -64,8 +67,19 @@ impl FwCfg {
         ]);
         let mut device =
             Self { memory, items, names: Vec::new(), selected: 0, position: 0, dma_high: 0 };
-        device.insert("etc/e820".into(), e820(memory_bytes));
+        device.insert(MEMORY_MAP.into(), e820(&layout::memory_map(memory_bytes)));
         device
+    }
+
+    /// The same for firmware of the machine's own, which is told of RAM alone: what is reserved, it reserves itself.
+    #[must_use]
+    pub fn for_firmware(mut self, memory_bytes: u64) -> Self {
+        let ram = layout::ram_regions(memory_bytes).into_iter();
+        let ranges: Vec<_> =
+            ram.map(|(start, size)| layout::Range { start, size, kind: Kind::Ram }).collect();
+        self.items.insert(selector::FIRST_FILE, e820(&ranges));
+        self.items.insert(selector::DIRECTORY, self.directory());
+        self
     }
 
     /// Offer a file.
@@ -189,10 +203,10 @@ impl PortDevice for FwCfg {
     }
 }
 
-/// `etc/e820`: address, size and type of each range, reserved ones included.
-fn e820(memory_bytes: u64) -> Vec<u8> {
-    let ranges = layout::memory_map(memory_bytes).into_iter();
+/// `etc/e820`: address, size and type of each range.
+fn e820(ranges: &[layout::Range]) -> Vec<u8> {
     ranges
+        .iter()
         .flat_map(|range| {
             let kind: u32 = match range.kind {
                 Kind::Ram => 1,

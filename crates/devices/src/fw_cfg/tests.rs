@@ -140,3 +140,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn firmware_is_told_of_memory_alone() {
+    let mut device = device().0.for_firmware(5 << 30);
+    let (key, size) = find(&mut device, "etc/e820").unwrap();
+    assert_eq!(size, 40);
+    let map = read(&mut device, key, 40);
+    let quad = |at: usize| u64::from_le_bytes(map[at..at + 8].try_into().unwrap());
+    assert_eq!((quad(0), quad(8), map[16]), (0, 3 << 30, 1));
+    assert_eq!((quad(20), quad(28), map[36]), (1 << 32, 2 << 30, 1));
+}

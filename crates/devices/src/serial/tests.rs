@@ -52,6 +52,7 @@ impl Bench {
             tsc: Hertz(1),
             memory_bytes: 0x1000,
             maximum_bytes: 0x1000,
+            firmware_bytes: 0,
         };
         let surroundings = platform::Surroundings {
             clock: Arc::new(ManualClock::new(Hertz(1), Duration::ZERO)),

@@ -45,6 +45,7 @@ pub fn sender() -> MessageSender {
         tsc: Hertz(1_000_000_000),
         memory_bytes: 0,
         maximum_bytes: 0,
+        firmware_bytes: 0,
     };
     let surroundings = platform::Surroundings {
         clock: Arc::new(ManualClock::new(Hertz(1_000_000_000), Duration::ZERO)),

@@ -25,6 +25,12 @@ pub fn read_kernel(path: &Path) -> Result<Contents, Error> {
     read(path, limit)
 }
 
+/// Reads firmware.
+pub fn read_firmware(path: &Path) -> Result<Contents, Error> {
+    let whom = "firmware of a PC; name one such as OVMF.fd".to_owned();
+    read(path, Limit { bytes: vmm::MAX_FIRMWARE_BYTES, whom })
+}
+
 /// Whether a kernel is an ELF file; one that cannot be read is complained of later.
 pub fn is_elf(path: &Path) -> bool {
     let mut magic = [0; 4];

@@ -30,7 +30,9 @@ use provision::{self, Part, kernels};
 /// The kernel and the initial RAM disk, and what kind of guest they make.
 pub struct Guest {
     kernel: Contents,
-    /// Where it was found.
+    /// Firmware that finds a kernel itself.
+    firmware: Option<Contents>,
+    /// Where the one or the other was found.
     pub kernel_path: PathBuf,
     modules: Vec<Module>,
     /// Nothing of ours runs in it.
@@ -71,6 +73,8 @@ enum Kernel {
     Given(GivenKernel),
     /// That of the disk with this name, with all that belongs to it.
     OnDisk(PathBuf, Box<Bootable>),
+    /// That which this firmware finds, with all that belongs to it.
+    Firmware(PathBuf, Contents),
 }
 
 impl Kernel {
@@ -78,6 +82,10 @@ impl Kernel {
         if let Some(disk) = &spec.boot.disk {
             let bootable = boot_disk::find(disk, spec.machine.memory, !spec.engine.no_seccomp)?;
             return Ok(Self::OnDisk(disk.path.clone(), Box::new(bootable)));
+        }
+        if let Some(firmware) = &spec.boot.firmware {
+            let contents = files::read_firmware(&firmware.path)?;
+            return Ok(Self::Firmware(firmware.path.clone(), contents));
         }
         let Some(path) = &spec.boot.kernel else { return Ok(Self::Default) };
         let Some(name) = version(path) else {
@@ -96,7 +104,7 @@ impl Kernel {
             Self::Default | Self::Pulled(_) => Ok(Vec::new()),
             Self::Given(kernel) => kernel.lacks(names),
             // Its modules are on its disk.
-            Self::OnDisk(..) => Ok(names.to_vec()),
+            Self::OnDisk(..) | Self::Firmware(..) => Ok(names.to_vec()),
         }
     }
 }
@@ -189,7 +197,8 @@ pub fn is_plain(spec: &Spec) -> bool {
     let wants_init = spec.boot.init.is_some()
         || !spec.process.args.is_empty()
         || !matches!(spec.root, spec::Root::Host(_));
-    !wants_init && (spec.boot.initrd.is_some() || spec.boot.disk.is_some() || is_elf(spec))
+    let brings_own = spec.boot.disk.is_some() || spec.boot.firmware.is_some();
+    !wants_init && (spec.boot.initrd.is_some() || brings_own || is_elf(spec))
 }
 
 /// Whether a user space is named.
@@ -291,7 +300,7 @@ impl Guest {
         let (of_package, release) = match &kernel {
             Kernel::Given(kernel) => (None, kernel.release.clone()),
             // It has its modules itself.
-            Kernel::OnDisk(..) => (None, None),
+            Kernel::OnDisk(..) | Kernel::Firmware(..) => (None, None),
             Kernel::Pulled(kernel) => (kernel.modules(), Some(kernel.release.clone())),
             Kernel::Default => (guest.modules(), guest.release()),
         };
@@ -300,7 +309,7 @@ impl Guest {
             _ => modules::given(spec, release.as_deref())?,
         };
         let drivers_of = |names: &[&'static str]| match &kernel {
-            Kernel::OnDisk(..) => Ok(Vec::new()),
+            Kernel::OnDisk(..) | Kernel::Firmware(..) => Ok(Vec::new()),
             Kernel::Given(kernel) => kernel.drivers(names),
             Kernel::Pulled(kernel) => Ok(owned(kernel.drivers(names))),
             Kernel::Default => Ok(owned(guest.drivers(names))),
@@ -330,13 +339,17 @@ impl Guest {
             UserSpace::Plain => Vec::new(),
             _ => drivers_of(&drivers(spec, &directories))?,
         };
-        let (mut parameters, mut of_disk) = (String::new(), None);
+        let (mut parameters, mut of_disk, mut firmware) = (String::new(), None, None);
         let (kernel_path, given) = match kernel {
             Kernel::OnDisk(path, found) => {
                 let Bootable { kernel, initrd, command_line, .. } = *found;
                 of_disk = Some(initrd).filter(|initrd| !initrd.is_empty());
                 parameters = command_line;
                 (path, Some(Contents::new(kernel)))
+            }
+            Kernel::Firmware(path, image) => {
+                firmware = Some(image);
+                (path, Some(Contents::default()))
             }
             Kernel::Given(kernel) => (kernel.path, Some(kernel.contents)),
             Kernel::Pulled(kernel) => (kernel.image(), None),
@@ -370,6 +383,7 @@ impl Guest {
         };
         Ok(Self {
             kernel,
+            firmware,
             kernel_path,
             modules,
             is_plain,
@@ -425,6 +439,7 @@ impl Guest {
         let kernel_path = spec.boot.kernel.clone().unwrap_or_default();
         Ok(Self {
             kernel: Contents::default(),
+            firmware: None,
             kernel_path,
             modules: Vec::new(),
             is_plain,
@@ -485,6 +500,7 @@ impl Guest {
         Ok(Configuration {
             devices: list,
             kernel: self.kernel,
+            firmware: self.firmware,
             kernel_name: self.kernel_path.to_string_lossy().into_owned(),
             modules: self.modules,
             memory: spec.machine.memory,
@@ -619,7 +635,9 @@ pub fn can_be_restored(spec: &Spec) -> bool {
     let is_connected = spec.sockets().next().is_some()
         || matches!(net(spec), Net::Vif(_))
         || spec.shared_network().is_some();
-    !spec.disks().any(|disk| disk.snapshot) && !is_connected
+    // Its chips and its ROM are in no snapshot.
+    let has_firmware = spec.boot.firmware.is_some();
+    !has_firmware && !spec.disks().any(|disk| disk.snapshot) && !is_connected
 }
 
 /// The kernel's parameters as far as the machine itself depends on them: those of the user's, after the console that

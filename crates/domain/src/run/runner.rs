@@ -58,9 +58,9 @@ pub fn run_domain(
     let path = guest.kernel_path.clone();
     let mut domain = Domain::begin(Plan { beginning, ..guest.plan(spec)? })?;
     let result = run_guest(guest, network, spec, &mut domain, child).map_err(|error| match error {
-        Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
-            Error::Kernel { path, error }
-        }
+        Error::Machine(machine::Error::Machine(
+            error @ (vmm::Error::Boot(_) | vmm::Error::Firmware(_)),
+        )) => Error::Kernel { path, error },
         error => error,
     });
     let (ending, result) = Verdict::split(result);

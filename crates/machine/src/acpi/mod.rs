@@ -2,9 +2,13 @@
 //!
 //! There is no firmware, so nothing can be asked of it: the tables describe fixed hardware only,
 //! ACPI mode is always on (no SMI command port), and the one sleep state is off.
+//!
+//! Where a machine starts firmware of its own, that is given the same tables in files ([`linked`]), because it decides
+//! where they are.
 
 mod fixed;
 mod interrupts;
+mod linked;
 mod namespace;
 mod pci;
 #[cfg(test)]
@@ -15,6 +19,8 @@ use acpi_tables::facs::FACS;
 use acpi_tables::rsdp::Rsdp;
 use acpi_tables::xsdt::XSDT;
 use vm_memory::GuestAddress;
+
+pub use linked::linked;
 
 use crate::layout::{ACPI_TABLES, HIGH_MEMORY};
 
@@ -37,6 +43,8 @@ pub struct Config {
     pub com2: bool,
     /// There is a fw_cfg device.
     pub fw_cfg: bool,
+    /// The machine has so many bytes of memory, and firmware, which places the PCI bus's functions.
+    pub firmware_memory: Option<u64>,
 }
 
 /// Why there are no tables.
@@ -69,24 +77,42 @@ pub struct Tables {
 pub fn build(config: &Config) -> Result<Tables, Error> {
     let rsdp = ACPI_TABLES;
     let mut placer = Placer { next: rsdp.0 + ALIGNMENT, pieces: Vec::new() };
-    let facs = placer.place(&FACS::new());
-    let dsdt = placer.place_bytes(namespace::dsdt(config));
-    let fadt = placer.place(&fixed::fadt(facs, dsdt));
-    let madt = placer.place_bytes(interrupts::madt(config));
-    let mcfg = placer.place(&pci::mcfg());
-    let mut xsdt = XSDT::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);
-    for table in [fadt, madt, mcfg] {
-        xsdt.add_entry(table.0);
-    }
-    let xsdt = placer.place(&xsdt);
-    let mut bytes = Vec::new();
-    Rsdp::new(OEM_ID, xsdt.0).to_aml_bytes(&mut bytes);
-    placer.pieces.insert(0, (rsdp, bytes));
+    let roots = place_all(config, &mut placer);
+    placer.pieces.insert(0, (rsdp, rsdp_of(&roots)));
     if placer.next > HIGH_MEMORY.0 {
         let room = HIGH_MEMORY.0 - ACPI_TABLES.0;
         return Err(Error::TooLarge { needed: placer.next - ACPI_TABLES.0, room });
     }
     Ok(Tables { rsdp, pieces: placer.pieces })
+}
+
+/// The tables that have the addresses of others.
+struct Roots {
+    fadt: GuestAddress,
+    xsdt: GuestAddress,
+    /// How many tables the XSDT names.
+    entries: usize,
+}
+
+/// Place all tables but the RSDP.
+fn place_all(config: &Config, placer: &mut Placer) -> Roots {
+    let facs = placer.place(&FACS::new());
+    let dsdt = placer.place_bytes(namespace::dsdt(config));
+    let fadt = placer.place(&fixed::fadt(facs, dsdt));
+    let mut tables = vec![fadt, placer.place_bytes(interrupts::madt(config))];
+    if config.firmware_memory.is_none() {
+        tables.push(placer.place(&pci::mcfg()));
+    }
+    let mut xsdt = XSDT::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);
+    tables.iter().for_each(|table| xsdt.add_entry(table.0));
+    Roots { fadt, xsdt: placer.place(&xsdt), entries: tables.len() }
+}
+
+/// The RSDP, which names the XSDT.
+fn rsdp_of(roots: &Roots) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Rsdp::new(OEM_ID, roots.xsdt.0).to_aml_bytes(&mut bytes);
+    bytes
 }
 
 /// Lays out tables one after the other.

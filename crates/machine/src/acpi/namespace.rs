@@ -23,7 +23,7 @@ pub fn dsdt(config: &Config) -> Vec<u8> {
     // SLP_TYPa and SLP_TYPb of the state in which the machine is off (7.4.2).
     let off = Package::new(vec![&ZERO, &ZERO, &ZERO, &ZERO]);
     Name::new("_S5_".into(), &off).to_aml_bytes(&mut code);
-    super::pci::root(&mut code);
+    super::pci::root(&mut code, config.firmware_memory);
     rtc(&mut code);
     if config.com1 {
         serial(&mut code, "COM1", 1, port::COM1, irq::COM1);

@@ -1,7 +1,8 @@
 use super::{Config, Error, Tables, build};
 use crate::layout::{ACPI_TABLES, HIGH_MEMORY};
 
-const CONFIG: Config = Config { processors: 2, com1: true, com2: true, fw_cfg: true };
+const CONFIG: Config =
+    Config { processors: 2, com1: true, com2: true, fw_cfg: true, firmware_memory: None };
 
 fn sum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
@@ -121,4 +122,62 @@ fn the_mcfg_names_the_configuration_space_of_one_bus() {
 fn too_many_processors_are_refused() {
     let config = Config { processors: 20_000, ..CONFIG };
     assert!(matches!(build(&config), Err(Error::TooLarge { .. })));
+}
+
+/// Does what firmware does with the files, the memory for which is at these addresses.
+fn carry_out(mut files: [(&'static str, Vec<u8>); 3], at: [u64; 2]) -> [Vec<u8>; 2] {
+    let script = std::mem::take(&mut files[2].1);
+    let number = |name: &[u8]| {
+        let end = name.iter().position(|byte| *byte == 0).unwrap();
+        files[..2].iter().position(|file| file.0.as_bytes() == &name[..end]).unwrap()
+    };
+    let named: Vec<_> = script
+        .chunks(128)
+        .map(|command| match long(command, 0) {
+            2 => (number(&command[4..60]), number(&command[60..116])),
+            _ => (number(&command[4..60]), 0),
+        })
+        .collect();
+    for (command, (file, other)) in script.chunks(128).zip(named) {
+        let bytes = &mut files[file].1;
+        match long(command, 0) {
+            1 => assert_eq!(at[file] % u64::from(long(command, 60)), 0),
+            2 => {
+                let (place, size) = (long(command, 116) as usize, usize::from(command[120]));
+                let mut pointer = [0; 8];
+                pointer[..size].copy_from_slice(&bytes[place..place + size]);
+                let pointer = u64::from_le_bytes(pointer) + at[other];
+                bytes[place..place + size].copy_from_slice(&pointer.to_le_bytes()[..size]);
+            }
+            3 => {
+                let [result, start, length] = [60, 64, 68].map(|at| long(command, at) as usize);
+                bytes[result] = 0u8.wrapping_sub(sum(&bytes[start..start + length]));
+            }
+            other => panic!("command {other}"),
+        }
+    }
+    let [(_, tables), (_, rsdp), _] = files;
+    [tables, rsdp]
+}
+
+#[test]
+fn firmware_places_the_tables_where_it_likes() {
+    let config = Config { firmware_memory: Some(1 << 30), ..CONFIG };
+    let at = [0x7eed_3000, 0xf_5a40];
+    let [tables, rsdp] = carry_out(super::linked(&config).unwrap(), at);
+    let table = |address: u64| &tables[(address - at[0]) as usize..];
+    assert_eq!((sum(&rsdp[..20]), sum(&rsdp)), (0, 0));
+    let xsdt = table(quad(&rsdp, 24));
+    let length = long(xsdt, 4) as usize;
+    assert_eq!((&xsdt[..4], sum(&xsdt[..length])), (&b"XSDT"[..], 0));
+    let entries: Vec<_> = xsdt[36..length].chunks(8).map(|entry| table(quad(entry, 0))).collect();
+    let signatures: Vec<_> = entries.iter().map(|table| &table[..4]).collect();
+    assert_eq!(signatures, [b"FACP", b"APIC"], "no configuration space by memory");
+    for table in &entries {
+        assert_eq!(sum(&table[..long(table, 4) as usize]), 0);
+    }
+    let fadt = entries[0];
+    assert_eq!(&table(u64::from(long(fadt, 36)))[..4], b"FACS");
+    assert_eq!(u64::from(long(fadt, 40)), quad(fadt, 140));
+    assert_eq!(&table(quad(fadt, 140))[..4], b"DSDT");
 }

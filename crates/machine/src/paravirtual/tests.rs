@@ -38,7 +38,13 @@ impl Bench {
         let clock = Arc::new(ManualClock::new(TSC, WALL));
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
         let (memory, woken) = (Arc::new(memory), Arc::new(Woken::default()));
-        let config = Config { processors, tsc: TSC, memory_bytes: 0x4000, maximum_bytes: 0x4000 };
+        let config = Config {
+            processors,
+            tsc: TSC,
+            memory_bytes: 0x4000,
+            maximum_bytes: 0x4000,
+            firmware_bytes: 0,
+        };
         let surroundings = Surroundings {
             clock: Arc::clone(&clock) as _,
             memory: Arc::clone(&memory) as _,

@@ -13,6 +13,7 @@ pub mod offset {
     pub const STATUS: usize = 0x06;
     pub const REVISION: usize = 0x08;
     pub const CLASS: usize = 0x09;
+    pub const HEADER: usize = 0x0e;
     pub const BARS: usize = 0x10;
     pub const SUBSYSTEM_VENDOR: usize = 0x2c;
     pub const SUBSYSTEM: usize = 0x2e;
@@ -42,6 +43,9 @@ pub const HAS_CAPABILITIES: u16 = 1 << 4;
 
 /// A base address register: memory, 64 bits, without side effects of reading ahead or not.
 pub const BAR_64_BITS: u32 = 0b0100;
+
+/// Header type: the slot has more functions than this.
+pub const SEVERAL_FUNCTIONS: u8 = 1 << 7;
 
 /// Capability identifiers.
 #[allow(missing_docs)]

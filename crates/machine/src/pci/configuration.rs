@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::bits::{
-    BAR_64_BITS, BARS, CONFIGURATION_BYTES, Command, HAS_CAPABILITIES, capability, msi_x, offset,
+    BAR_64_BITS, BARS, CONFIGURATION_BYTES, Command, HAS_CAPABILITIES, SEVERAL_FUNCTIONS,
+    capability, msi_x, offset,
 };
 use super::vectors::{SavedVectors, TABLE_BYTES, Vectors};
 use crate::bus::Size;
@@ -92,6 +93,21 @@ impl Configuration {
         let at = offset::BARS + 4 * bar;
         self.writable[at..at + 8].copy_from_slice(&(!(size - 1)).to_le_bytes());
         self.put(at, &BAR_64_BITS.to_le_bytes());
+        self
+    }
+
+    /// Give it four bytes of registers of its own, of which the guest can write some bits.
+    #[must_use]
+    pub(super) fn with_register(mut self, at: usize, value: u32, writable: u32) -> Self {
+        self.put(at, &value.to_le_bytes());
+        self.writable[at..at + 4].copy_from_slice(&writable.to_le_bytes());
+        self
+    }
+
+    /// It is one of several functions in its slot.
+    #[must_use]
+    pub(super) fn of_several(mut self) -> Self {
+        self.put(offset::HEADER, &[SEVERAL_FUNCTIONS]);
         self
     }
 

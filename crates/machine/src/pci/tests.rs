@@ -181,3 +181,61 @@ proptest! {
         prop_assert_eq!(read(&mut root, 1, 0, Size::Dword), 0x1042_1af4);
     }
 }
+
+#[test]
+fn firmware_finds_an_intel_440fx() {
+    let mut root = Root::of_firmware();
+    assert_eq!(root.plug_in(Box::new(echo())), Ok(2), "behind the chips");
+    let mut read = |place: u32, at: u32, size| {
+        root.write_mechanism(Size::Dword, 1 << 31 | place << 8 | at & !3);
+        root.read_data((at & 3) as u16, size)
+    };
+    assert_eq!(read(0, 0, Size::Dword), 0x1237_8086);
+    assert_eq!(
+        (read(1 << 3, 0, Size::Dword), read(1 << 3, 8, Size::Dword)),
+        (0x7000_8086, 0x0601_0000)
+    );
+    assert_eq!(read(1 << 3, 0xe, Size::Byte), 0x80, "there are more functions");
+    assert_eq!(read(1 << 3, 4, Size::Byte) & 1, 1, "the bridge decodes ports");
+    assert_eq!(read(1 << 3 | 1, 0, Size::Dword), u32::MAX);
+    assert_eq!(read(1 << 3 | 3, 0, Size::Dword), 0x7113_8086);
+    assert_eq!(
+        (read(1 << 3 | 3, 0x40, Size::Dword), read(1 << 3 | 3, 0x80, Size::Byte)),
+        (0xb001, 1)
+    );
+    assert_eq!(read(2 << 3, 0, Size::Dword), 0x1042_1af4);
+}
+
+#[test]
+fn attributes_of_low_memory_are_kept_until_a_reset() {
+    let mut root = Root::of_firmware();
+    let write = |root: &mut Root, at: u32, value| {
+        root.write_mechanism(Size::Dword, 1 << 31 | at & !3);
+        root.write_data((at & 3) as u16, Size::Byte, value);
+        root.read_data((at & 3) as u16, Size::Byte)
+    };
+    for at in 0x59..=0x5f {
+        assert_eq!(write(&mut root, at, 0x33), 0x33, "{at:#x}");
+    }
+    assert_eq!(write(&mut root, 0x58, 0x33), 0);
+    root.reset();
+    assert_eq!(root.read_data(0, Size::Dword), 0);
+}
+
+#[test]
+fn firmware_puts_functions_anywhere() {
+    let mut root = Root::of_firmware();
+    root.plug_in(Box::new(echo())).unwrap();
+    assert_eq!(read(&mut root, 0, 0, Size::Dword), 0xffff_ffff, "there is no ECAM");
+    let mut write = |at: u32, value| {
+        root.write_mechanism(Size::Dword, 1 << 31 | 2 << 11 | at);
+        root.write_data(0, Size::Dword, value);
+    };
+    write(0x10, 0);
+    write(0x14, 0x3800);
+    for at in [0x3800_0000_0123, 0x8000_0000] {
+        assert!(root.is_at(GuestAddress(at)));
+    }
+    assert_eq!(root.read(GuestAddress(0x3800_0000_0123), Size::Dword), 0x123);
+    assert_eq!(root.read(GuestAddress(0x8000_0000), Size::Dword), u64::MAX);
+}

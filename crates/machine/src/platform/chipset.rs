@@ -31,13 +31,18 @@ pub(super) struct Chipset {
 
 impl Chipset {
     /// Just switched on, with nothing plugged in.
-    pub fn new(clock: Arc<dyn Clock>, controllers: Controllers, requests: Requests) -> Self {
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        controllers: Controllers,
+        requests: Requests,
+        pci: Root,
+    ) -> Self {
         let now = clock.now();
         Self {
             clock,
             controllers,
             port_bus: PortBus::default(),
-            pci: Root::default(),
+            pci,
             pit: Pit::default(),
             rtc: Rtc::default(),
             power: Power::new(requests.clone(), now),
@@ -97,24 +102,26 @@ impl Chipset {
     /// A load that is not the local APIC's; one where no device is reads as all ones.
     pub fn mmio_read(&mut self, address: GuestAddress, size: Size) -> u64 {
         let within = address.0 & (APIC_BYTES - 1);
-        if Root::is_at(address) {
+        if address.0 - within == IO_APIC.0 {
+            self.controllers.synchronize();
+            return part_of(self.controllers.read_io_apic(within & !3), within, size);
+        }
+        if self.pci.is_at(address) {
             return self.pci.read(address, size) & size.mask();
         }
-        if address.0 - within != IO_APIC.0 {
-            return size.mask();
-        }
-        self.controllers.synchronize();
-        part_of(self.controllers.read_io_apic(within & !3), within, size)
+        size.mask()
     }
 
     /// A store that is not the local APIC's; one where no device is is lost.
     pub fn mmio_write(&mut self, address: GuestAddress, size: Size, value: u64) {
         let within = address.0 & (APIC_BYTES - 1);
-        if Root::is_at(address) {
+        if address.0 - within == IO_APIC.0 {
+            if is_whole(within, size) {
+                self.controllers.synchronize();
+                self.controllers.write_io_apic(within, value as u32);
+            }
+        } else if self.pci.is_at(address) {
             self.pci.write(address, size, value & size.mask());
-        } else if address.0 - within == IO_APIC.0 && is_whole(within, size) {
-            self.controllers.synchronize();
-            self.controllers.write_io_apic(within, value as u32);
         }
     }
 

@@ -34,6 +34,7 @@ impl Board for Platform {
     type Vcpu<'a> = PcVcpu<'a>;
 
     const HAS_FIRMWARE: bool = true;
+    const STARTS_FIRMWARE: bool = true;
     const MSRS: &'static [RangeInclusive<u32>] = &vcpu::MSRS;
     const HYPERVISOR: Option<Hypervisor> = Some(paravirtual::HYPERVISOR);
 

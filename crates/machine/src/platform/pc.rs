@@ -16,7 +16,7 @@ use crate::interrupts::{
 use crate::limits::MAX_PROCESSORS;
 use crate::memory::Memory;
 use crate::paravirtual::{self, MachineClock};
-use crate::pci::{self, MessageSender};
+use crate::pci::{self, MessageSender, Root};
 use crate::request::Requests;
 use crate::time::{Clock, Nanoseconds};
 
@@ -46,8 +46,10 @@ impl Platform {
         let inputs = Inputs::new(wake);
         let lines = Arc::clone(inputs.states());
         let controllers = Controllers::new(Arc::clone(&router), inputs);
-        let mut chipset = Chipset::new(Arc::clone(&clock), controllers, requests.clone());
-        port_map::claim(&mut chipset.port_bus.ports)?;
+        let firmware = config.firmware_bytes != 0;
+        let pci = if firmware { Root::of_firmware() } else { Root::default() };
+        let mut chipset = Chipset::new(Arc::clone(&clock), controllers, requests.clone(), pci);
+        port_map::claim(&mut chipset.port_bus.ports, firmware)?;
         chipset.describe_memory(&config);
         let local = |processor| Local {
             apic: LocalApic::new(Arc::clone(router.mailbox(processor)), config.tsc),

@@ -28,8 +28,8 @@ impl From<Plugged> for Target {
     }
 }
 
-/// Claim the ports of the chip set's own chips.
-pub(super) fn claim(ports: &mut Ports<Target>) -> Result<(), bus::Error> {
+/// Claim the ports of the chip set's own chips, of which firmware expects some elsewhere.
+pub(super) fn claim(ports: &mut Ports<Target>, firmware: bool) -> Result<(), bus::Error> {
     let bytes = [
         ("8259", port::PIC_PRIMARY, 2, Target::Pic(0)),
         ("8259", port::PIC_SECONDARY, 2, Target::Pic(1)),
@@ -48,5 +48,9 @@ pub(super) fn claim(ports: &mut Ports<Target>) -> Result<(), bus::Error> {
     ports.claim("PCI address", port::PCI_ADDRESS, 1, Width::Any, Target::PciAddress)?;
     ports.claim("PCI data", port::PCI_DATA, 4, Width::Any, Target::PciData)?;
     let power = power::offset::END;
+    if firmware {
+        let also = port::POWER_OF_PIIX4;
+        ports.claim("power management", also, power, Width::Any, Target::Power)?;
+    }
     ports.claim("power management", port::POWER, power, Width::Any, Target::Power)
 }

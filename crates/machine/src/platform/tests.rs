@@ -44,6 +44,7 @@ impl Bench {
             tsc: Hertz(1_000_000_000),
             memory_bytes: 6 << 30,
             maximum_bytes: 6 << 30,
+            firmware_bytes: 0,
         };
         let surroundings = Surroundings {
             clock: Arc::clone(&clock) as _,
@@ -99,7 +100,13 @@ fn a_machine_has_a_sensible_number_of_processors() {
             memory: Arc::clone(&bench.memory) as _,
             wake: Arc::clone(&bench.woken) as _,
         };
-        let config = Config { processors, tsc: Hertz(1), memory_bytes: 0, maximum_bytes: 0 };
+        let config = Config {
+            processors,
+            tsc: Hertz(1),
+            memory_bytes: 0,
+            maximum_bytes: 0,
+            firmware_bytes: 0,
+        };
         assert!(matches!(Platform::new(config, surroundings), Err(Error::Processors(_))));
     }
 }

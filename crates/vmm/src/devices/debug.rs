@@ -1,13 +1,15 @@
-//! The ports that test kernels speak to: the debug console and debug exit.
+//! The ports that test kernels speak to: the debug console, which firmware has at a port of its own, and debug exit.
 
 use std::fmt;
 use std::io::Write;
+
+use machine::layout::port;
 
 use super::collector::Collector;
 use super::{Device, Slots};
 use crate::outcome::Error;
 
-/// The debug console at port 0xe9.
+/// The debug console at port 0xe9, and at 0x402 in a machine with firmware.
 pub struct DebugConsole(Box<dyn Write + Send>);
 
 impl DebugConsole {
@@ -31,7 +33,11 @@ impl Device for DebugConsole {
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
         let collector = Collector::new(Some(self.0));
-        devices::DebugConsole::plug_into(slots.board(), Box::new(collector.clone()))?;
+        let has_log = slots.has_firmware.then_some(port::FIRMWARE_LOG);
+        for first in [port::DEBUG_CONSOLE].into_iter().chain(has_log) {
+            let output = Box::new(collector.clone());
+            devices::DebugConsole::plug_into(slots.board(), first, output)?;
+        }
         slots.plugged.polled.collectors.push(collector);
         Ok(())
     }

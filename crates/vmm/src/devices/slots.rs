@@ -34,6 +34,8 @@ pub(crate) struct Plugged {
     pub(crate) polled: Polled,
     /// Disks on a bus of split devices.
     pub(crate) split_disks: u32,
+    /// Slots of the PCI bus with disks, in their order.
+    pub(crate) disks: Vec<u8>,
     /// What the firmware tables are to name.
     pub(crate) tables: acpi::Config,
 }
@@ -46,6 +48,8 @@ pub struct Slots<'a> {
     /// The file that is guest memory, for other processes.
     pub(crate) guest_memory: &'a GuestMemory,
     processors: usize,
+    /// The machine starts firmware of its own.
+    pub(crate) has_firmware: bool,
     pub(crate) plugged: Plugged,
 }
 
@@ -54,22 +58,17 @@ impl<'a> Slots<'a> {
         board: &'a mut dyn Backplane,
         memory: &'a DeviceMemory,
         guest_memory: &'a GuestMemory,
+        has_firmware: bool,
     ) -> Self {
         let processors = board.processors();
         let plugged = Plugged::default();
-        Self { board, memory, guest_memory, processors, plugged }
+        Self { board, memory, guest_memory, processors, has_firmware, plugged }
     }
 
     /// How many vCPUs the machine has.
     #[must_use]
     pub fn processors(&self) -> usize {
         self.processors
-    }
-
-    /// Bytes of the machine's memory.
-    #[must_use]
-    pub fn memory_bytes(&self) -> u64 {
-        self.guest_memory.size()
     }
 
     /// Guest memory. A device writes it through this only, which keeps translated code true to it.
@@ -116,11 +115,20 @@ impl<'a> Slots<'a> {
         device: Box<dyn virtio::Device>,
         doorbell: Arc<dyn Doorbell>,
     ) -> Result<Arc<Shared>, Error> {
+        self.add_virtio_in_slot(device, doorbell).map(|(shared, _)| shared)
+    }
+
+    /// The same, with the number of its slot.
+    pub(crate) fn add_virtio_in_slot(
+        &mut self,
+        device: Box<dyn virtio::Device>,
+        doorbell: Arc<dyn Doorbell>,
+    ) -> Result<(Arc<Shared>, u8), Error> {
         let sender = self.board.message_sender()?;
         let transport = Transport::new(device, self.memory(), doorbell, sender);
         let shared = transport.shared();
-        transport.plug_into(self.board)?;
-        Ok(shared)
+        let slot = transport.plug_into(self.board)?;
+        Ok((shared, slot))
     }
 
     /// Plug in a virtio device that a thread of its own serves, which is called through `notifier` and ends with the

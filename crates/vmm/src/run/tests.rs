@@ -322,6 +322,7 @@ fn build(scripts: Vec<VecDeque<Step>>, input: Option<OwnedFd>) -> Bench {
         tsc: Hertz(u64::from(clock.tsc_khz()) * 1000),
         memory_bytes: MEMORY_BYTES,
         maximum_bytes: MEMORY_BYTES,
+        firmware_bytes: 0,
     };
     let surroundings = platform::Surroundings {
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
@@ -338,7 +339,7 @@ fn build(scripts: Vec<VecDeque<Step>>, input: Option<OwnedFd>) -> Bench {
     ];
     let group = cpu::VcpuGroup::in_memory(&memory).unwrap();
     let device_memory = crate::device_memory::DeviceMemory::new(&memory, &group);
-    let mut slots = Slots::new(&mut platform, &device_memory, &memory);
+    let mut slots = Slots::new(&mut platform, &device_memory, &memory, false);
     devices.into_iter().for_each(|device| device.plug_in(&mut slots).unwrap());
     let Plugged { threads, polled, .. } = slots.plugged;
     let runner = Runner::new(cpus, platform, polled, clock, wakers).unwrap();

@@ -59,7 +59,8 @@ impl Device for Disk {
         let rung = slots.plugged.polled.disks.rung();
         let pool = Pool::new(*self, slots.memory.clone(), rung);
         let device = Box::new(Block::new(Box::new(Backend(Arc::clone(&pool))), queues));
-        let shared = slots.add_virtio(device, Arc::clone(&pool) as _)?;
+        let (shared, slot) = slots.add_virtio_in_slot(device, Arc::clone(&pool) as _)?;
+        slots.plugged.disks.push(slot);
         slots.keep(PoolThreads::start(Arc::clone(&pool), &shared)?);
         slots.plugged.polled.disks.add(pool, shared);
         Ok(())

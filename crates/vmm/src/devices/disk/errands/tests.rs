@@ -221,6 +221,7 @@ impl Rig {
             tsc: Hertz(1 << 30),
             memory_bytes: 0,
             maximum_bytes: 0,
+            firmware_bytes: 0,
         };
         let surroundings = platform::Surroundings {
             clock: Arc::new(ManualClock::new(Hertz(1 << 30), Duration::ZERO)),
