@@ -72,7 +72,7 @@ const UNIT_BYTES: u64 = 1 << 20;
 
 const SECTOR_BYTES: u64 = 512;
 
-fn initrd(init: &str) -> Vec<u8> {
+pub fn initrd(init: &str) -> Vec<u8> {
     let guest = Guest::provide(&[Part::Busybox, Part::Kernel, Part::Drivers]).expect("a guest");
     let busybox = fs::read(guest.busybox().expect("it is there").program).expect("likewise");
     let drivers = guest.drivers(&[provision::VIRTIO, &["virtio_blk", "virtio_console"]].concat());
@@ -113,7 +113,7 @@ fn booting_by(place: &Place, init: &str, grub: &str) -> PathBuf {
 }
 
 /// A disk with an MBR and these partitions.
-fn disk(path: &Path, partitions: &[&Path]) {
+pub fn disk(path: &Path, partitions: &[&Path]) {
     let mut file = File::create(path).expect("there is room");
     let mut table = [0; SECTOR_BYTES as usize];
     let mut at = UNIT_BYTES;

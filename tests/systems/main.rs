@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod disks;
+mod firmware;
 mod place;
 
 use std::fs;
