@@ -126,7 +126,8 @@ impl Bench {
         let output = Box::new(std::io::sink());
         let com1 = Serial::plug_into(&mut platform, ComPort::Com1, output).expect("its ports");
         DebugExit::plug_into(&mut platform).expect("its ports");
-        DebugConsole::plug_into(&mut platform, port::DEBUG_CONSOLE, Box::new(std::io::sink())).expect("its port");
+        let output = Box::new(std::io::sink());
+        DebugConsole::plug_into(&mut platform, port::DEBUG_CONSOLE, output).expect("its port");
         Post::plug_into(&mut platform).expect("its port");
         let fw_cfg = FwCfg::new(Arc::clone(&memory) as _, 1, MEMORY_BYTES);
         fw_cfg.plug_into(&mut platform).expect("its ports");

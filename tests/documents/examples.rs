@@ -223,6 +223,16 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/guide.md",
+        begins: "sudo apt install ovmf",
+        lines: &[
+            ("sudo", LeftOut("the packages of a host are its user's")),
+            ("biv", LeftOut("tests/systems boots such a disk, which it makes itself")),
+            ("biv", LeftOut("likewise")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "mmdebstrap --variant=minbase stable ~/rootfs",
         surroundings: concat!(
             "mkdir -p ~/rootfs/etc ~/rootfs/bin; echo ID=test >~/rootfs/etc/os-release\n",

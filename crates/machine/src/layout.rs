@@ -42,7 +42,7 @@ pub const LOCAL_APIC: GuestAddress = GuestAddress(0xfee0_0000);
 /// Bytes that either APIC takes.
 pub const APIC_BYTES: u64 = 0x1000;
 
-/// A machine's own firmware, of so many bytes: a ROM that ends at 4 GiB, because the first instruction is 16 bytes below.
+/// A machine's own firmware, of so many bytes: a ROM that ends at 4 GiB. The first instruction is 16 bytes below that.
 pub fn firmware(bytes: u64) -> (GuestAddress, u64) {
     (GuestAddress(ABOVE_4G.0.saturating_sub(bytes)), bytes)
 }
@@ -53,10 +53,10 @@ pub const FIRMWARE_SHADOW: GuestAddress = GuestAddress(0xe_0000);
 /// Bytes of it, up to [`HIGH_MEMORY`].
 pub const FIRMWARE_SHADOW_BYTES: u64 = HIGH_MEMORY.0 - FIRMWARE_SHADOW.0;
 
-/// Where firmware may place PCI functions in a machine with so many bytes of memory, first address and the one behind the
-/// last, below 4 GiB and above. edk2 (OvmfPkg, PlatformInitLib) begins behind RAM, at 2 GiB at least, where variable
-/// MTRRs can begin that are as large as what is behind; and above all RAM, or with the last eighth of what processors
-/// can address.
+/// Where firmware may place PCI functions in a machine with so many bytes of memory, below 4 GiB and above: the first
+/// address, and the one behind the last. edk2 (OvmfPkg, PlatformInitLib) begins behind RAM, at 2 GiB at least, where
+/// variable MTRRs can begin that are as large as what is behind; and above all RAM, or with the last eighth of what
+/// processors can address.
 pub fn firmware_pci_windows(memory_bytes: u64) -> [(u64, u64); 2] {
     /// Of the processors' physical addresses, as CPUID has it.
     const PHYSICAL_END: u64 = 1 << 46;

@@ -101,6 +101,10 @@ impl Boot {
                 "what firmware boots has its own process 1, and nobody in it runs a command \
                  (boot.firmware, process)",
             ),
+            () if spec.process.says_how() => Some(
+                "what firmware boots has nobody's command, which would have a user, a directory, \
+                 an environment or a signal (boot.firmware, process)",
+            ),
             () if !matches!(spec.root, Root::Host(_))
                 || !spec.mounts.is_empty()
                 || !spec.caches.is_empty() =>

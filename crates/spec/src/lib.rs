@@ -467,6 +467,7 @@ mod tests {
             (r#""boot": {"disk": {"path": "a"}}, "caches": [{"name": "go"}]"#, "caches"),
             (r#""boot": {"firmware": {"path": "a"}, "kernel": "b"}"#, "boot.firmware"),
             (r#""boot": {"firmware": {"path": "a"}}, "root": "busybox""#, "boot.firmware"),
+            (r#""boot": {"firmware": {"path": "a"}}, "process": {"user": "u"}"#, "directory"),
             (r#""boot": {"firmware": {"path": "a"}}, "process": {"args": ["b"]}"#, "boot.firmware"),
             (
                 r#""boot": {"firmware": {"path": "a"}}, "machine": {"board": "xen"}"#,

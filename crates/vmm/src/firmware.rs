@@ -21,8 +21,8 @@ const RESET_VECTOR_BYTES: usize = 16;
 pub enum Error {
     /// Nothing, too much, or not a number of pages.
     #[error(
-        "it has {0} bytes, and a firmware image has a multiple of 4 KiB, at most {most} MiB; give one \
-         for QEMU's PC, such as OVMF.fd",
+        "it has {0} bytes, and a firmware image has a multiple of 4 KiB, at most {most} MiB; give \
+         one for QEMU's PC, such as OVMF.fd",
         most = MAX_FIRMWARE_BYTES >> 20
     )]
     Size(usize),

@@ -36,8 +36,8 @@ pub fn root(code: &mut Vec<u8>, firmware_memory: Option<u64>) {
     }
 }
 
-/// The root as far as firmware places the functions in a machine with so many bytes of memory: they may be anywhere that
-/// it may use, and there is no configuration space by memory.
+/// The root where firmware places the functions in a machine with so many bytes of memory: they may be anywhere that it
+/// may use, and there is no configuration space by memory.
 fn root_for_firmware(code: &mut Vec<u8>, memory_bytes: u64) {
     let [low, high] = firmware_pci_windows(memory_bytes);
     let (below, above) = (port::PCI_ADDRESS - 1, port::PCI_DATA + 4);

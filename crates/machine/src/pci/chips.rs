@@ -8,10 +8,10 @@
 //!
 //! 1. *An Intel 440FX* (82441FX; PMC). Its attribute registers say what of 0xc_0000 to 0xf_ffff is RAM; they can be
 //!    written, and it is RAM always.
-//! 2. *An ISA bridge* (PIIX3), by which firmware knows that there are serial ports. Its routes of interrupt pins are fixed:
-//!    no function has a pin.
-//! 3. *Power management* (PIIX4), a second function of the same slot. It is enabled at the ports where firmware would put
-//!    it, because the ACPI tables, which are there before firmware runs, name its ports.
+//! 2. *An ISA bridge* (PIIX3), by which firmware knows that there are serial ports. Its routes of interrupt pins are
+//!    fixed: no function has a pin.
+//! 3. *Power management* (PIIX4), a second function of the same slot. It is enabled at the ports where firmware would
+//!    put it, because the ACPI tables, which are there before firmware runs, name its ports.
 
 use super::configuration::{Configuration, Identity};
 use super::function::Function;

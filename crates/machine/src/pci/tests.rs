@@ -219,6 +219,7 @@ fn attributes_of_low_memory_are_kept_until_a_reset() {
     }
     assert_eq!(write(&mut root, 0x58, 0x33), 0);
     root.reset();
+    root.write_mechanism(Size::Dword, 1 << 31 | 0x5c);
     assert_eq!(root.read_data(0, Size::Dword), 0);
 }
 
