@@ -18,7 +18,7 @@ const GIB: u64 = 1 << 30;
 const STEP: u64 = 256 << 20;
 
 /// The options.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Hardware {
     /// Memory of the machine, such as 512M or 8G [default: an eighth of the host's, but 1 to 4 GiB; at most half of it]
     #[arg(long, visible_alias = "memory", value_name = "SIZE", value_parser = spec::parse_size)]

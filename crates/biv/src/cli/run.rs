@@ -612,7 +612,12 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_not_described() {
-        assert_eq!(spec(&[]), Ok(Spec::default()));
+        assert_eq!(spec(&["--cpus", "1", "--mem", "1G"]), Ok(Spec::default()));
+        // But for what depends on the host.
+        let of_host = Hardware::default();
+        let (memory, processors) = (of_host.memory(), of_host.processors());
+        let machine = Machine { memory, processors, ..Machine::default() };
+        assert_eq!(spec(&[]), Ok(Spec { machine, ..Spec::default() }));
     }
 
     #[test]
