@@ -87,6 +87,8 @@ pub fn is_never_announced(code: Code) -> bool {
                 | F::ENQCMD
                 | F::PTWRITE
                 | F::TDX
+                | F::HRESET
+                | F::SGX1
         )
     })
 }
