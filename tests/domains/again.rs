@@ -154,6 +154,7 @@ fn a_supervisor_starts_its_domain_until_somebody_stops_it() {
 fn a_domain_whose_process_is_killed_is_started_again_and_one_that_is_killed_is_not() {
     let place = Place::new();
     detach(&place, "web", &["--restart", "on-failure"], "echo run; sleep 1000");
+    wait_for("it has run once", || runs(&place, "web") == 1);
     let first = place.pid("web");
     signal(first, "KILL");
     wait_for("it runs again", || runs(&place, "web") == 2);
