@@ -17,7 +17,8 @@ const IMAGE_BASE: u64 = 0x7e90_0000_0000;
 ///   exists, as one that does nothing.
 ///
 /// [1]: https://www.sco.com/developers/gabi/latest/ch5.dynamic.html#init_fini
-const STATIC: &str = "--defsym=_dl_relocate_static_pie=_fini,--defsym=__pthread_initialize_minimal=_fini,\
+const STATIC: &str = "--defsym=_dl_relocate_static_pie=_fini,\
+                      --defsym=__pthread_initialize_minimal=_fini,\
                       -u,__call_tls_dtors,-u,__cxa_finalize,-u,__glibc_tls_internal_free,\
                       -u,__mq_notify_fork_subprocess,--icf=all";
 

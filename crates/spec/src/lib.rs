@@ -440,28 +440,20 @@ mod tests {
         assert_eq!(parse(&spec.to_json()), Ok(spec));
     }
 
+    fn check_refused(text: &str, why: &str) {
+        let error = parse(text).expect_err(text);
+        assert!(error.contains(why), "{text}: {error}");
+    }
+
+    fn check_all_refused(fields: &[(&str, &str)]) {
+        for (field, why) in fields {
+            check_refused(&format!("{{\"version\": 1, {field}}}"), why);
+        }
+    }
+
     #[test]
-    fn what_cannot_be_ignored_is_refused() {
-        let check = |text: &str, why: &str| {
-            let error = parse(text).expect_err(text);
-            assert!(error.contains(why), "{text}: {error}");
-        };
-        check("", "EOF");
-        check("{}", "version");
-        check("[]", "Version");
-        check(r#"{"version": 2}"#, "version 2");
-        let fields = [
-            (r#""machine": {"processors": 0}"#, "machine.processors"),
-            (r#""machine": {"processors": 300}"#, "u8"),
-            (r#""machine": {"memory": 0}"#, "machine.memory"),
-            (r#""machine": {"memory": "lots"}"#, "not a size"),
-            (r#""machine": {"board": "abacus"}"#, "abacus"),
-            (r#""devices": [{"kind": "teapot"}]"#, "teapot"),
-            (r#""devices": [{"kind": "sockets", "path": "a", "address": 2}]"#, "cid"),
-            (r#""root": {"cloud": {}}"#, "cloud"),
-            (r#""root": {"disk": {"path": "a", "partition": 0}}"#, "partitions"),
-            (r#""root": {"directory": {"path": "a", "suid": true}}"#, "suid"),
-            (r#""root": "busybox", "boot": {"initrd": "a"}"#, "initrd"),
+    fn what_boots_by_itself_is_refused_with_what_it_cannot_have() {
+        check_all_refused(&[
             (r#""boot": {"disk": {"path": "a"}}, "process": {"env": ["A=b"]}"#, "environment"),
             (r#""boot": {"disk": {"path": "a"}}, "process": {"user": "u"}"#, "user"),
             (r#""boot": {"disk": {"path": "a"}}, "caches": [{"name": "go"}]"#, "caches"),
@@ -473,6 +465,27 @@ mod tests {
                 r#""boot": {"firmware": {"path": "a"}}, "machine": {"board": "xen"}"#,
                 "boot.firmware",
             ),
+        ]);
+    }
+
+    #[test]
+    fn what_cannot_be_ignored_is_refused() {
+        check_refused("", "EOF");
+        check_refused("{}", "version");
+        check_refused("[]", "Version");
+        check_refused(r#"{"version": 2}"#, "version 2");
+        check_all_refused(&[
+            (r#""machine": {"processors": 0}"#, "machine.processors"),
+            (r#""machine": {"processors": 300}"#, "u8"),
+            (r#""machine": {"memory": 0}"#, "machine.memory"),
+            (r#""machine": {"memory": "lots"}"#, "not a size"),
+            (r#""machine": {"board": "abacus"}"#, "abacus"),
+            (r#""devices": [{"kind": "teapot"}]"#, "teapot"),
+            (r#""devices": [{"kind": "sockets", "path": "a", "address": 2}]"#, "cid"),
+            (r#""root": {"cloud": {}}"#, "cloud"),
+            (r#""root": {"disk": {"path": "a", "partition": 0}}"#, "partitions"),
+            (r#""root": {"directory": {"path": "a", "suid": true}}"#, "suid"),
+            (r#""root": "busybox", "boot": {"initrd": "a"}"#, "initrd"),
             (r#""mounts": [{"host": "a", "guest": "b"}]"#, "absolute path"),
             (r#""caches": [{"name": "../a", "guest": "/b"}]"#, "invalid cache name"),
             (r#""caches": [{"name": "a"}]"#, "needs a place"),
@@ -508,10 +521,7 @@ mod tests {
             (r#""machine": {"board": "xen"}, "devices": [{"kind": "entropy"}]"#, "devices"),
             (r#""machine": {"board": "xen"}, "mounts": [{"host": "/a", "guest": "/b"}]"#, "mounts"),
             (r#""engine": {"interpret": true, "without": ["links"]}"#, "interpret"),
-        ];
-        for (field, why) in fields {
-            check(&format!("{{\"version\": 1, {field}}}"), why);
-        }
+        ]);
     }
 
     #[test]

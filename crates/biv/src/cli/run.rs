@@ -457,11 +457,10 @@ impl Run {
     /// What the options say.
     fn described(self) -> Result<Spec, String> {
         let machine = self.machine();
-        let sockets = self.vsock.map(Device::Sockets);
-        let console = self.debug_console.map(Device::debug_console);
+        let (sockets, console) = (self.vsock.map(Device::Sockets), self.debug_console);
         let mut devices: Vec<_> = self.disk.into_iter().chain(self.vbd).map(Device::Disk).collect();
-        devices.extend(self.entropy.then(Device::entropy));
-        devices.extend(sockets.into_iter().chain(console));
+        let entropy = self.entropy.then(Device::entropy).into_iter();
+        devices.extend(entropy.chain(sockets).chain(console.map(Device::debug_console)));
         devices.extend(self.debug_exit.then(Device::debug_exit));
         let net = shared(self.net, self.network, self.ip, self.network_alias)?;
         let networks = networks(net.or(self.vif.map(Net::Vif)), self.publish, self.publish_all)?;

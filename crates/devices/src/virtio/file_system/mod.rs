@@ -1,8 +1,8 @@
 //! A directory of the host, accessed by FUSE requests. A [`FileServer`], which has guest memory mapped itself, carries
 //! the requests out; the device only takes them from its queues and puts the answers back. Many may be in flight.
 //!
-//! There may be several queues for requests, one for each processor, so that each of them is interrupted for what it has
-//! asked for (Linux uses them from 6.11 on).
+//! There may be several queues for requests, one for each processor, so that each of them is interrupted for what it
+//! has asked for (Linux uses them from 6.11 on).
 //!
 //! When the server is gone, every request to the file system fails, and none waits for ever.
 
