@@ -59,64 +59,70 @@ impl Boot {
     /// What is wrong with a machine that boots from its disk, if anything is.
     fn complaint_of_disk(&self, spec: &Spec) -> Option<&'static str> {
         let disk = self.disk.as_ref()?;
-        let has_kernel = self.kernel.is_some() || self.initrd.is_some() || self.modules.is_some();
-        let mounts = !spec.mounts.is_empty() || !spec.caches.is_empty();
-        match () {
-            () if has_kernel => Some(
+        if self.names_kernel() {
+            return Some(
                 "a disk that is booted brings its own kernel, initial RAM disk and modules (boot)",
-            ),
-            () if self.init.is_some() || !spec.process.args.is_empty() => Some(
+            );
+        }
+        let complaint = self.complaint_of_another_system(
+            spec,
+            [
                 "a disk that is booted has its own process 1, and nobody in it runs a command \
                  (boot.disk, process)",
-            ),
-            () if spec.process.says_how() => Some(
                 "a disk that is booted has nobody's command, which would have a user, a directory, \
                  an environment or a signal (boot.disk, process)",
-            ),
-            () if !matches!(spec.root, Root::Host(_)) || mounts => Some(
                 "a disk that is booted has its own root, and mounts nothing else (boot.disk, root, \
                  mounts, caches)",
-            ),
-            () if spec.machine.board == Board::Xen || !disk.extents.is_empty() => {
-                Some("a machine of Xen's interface boots from no disk (machine.board, boot.disk)")
-            }
-            () => None,
-        }
+            ],
+        );
+        let is_xens = spec.machine.board == Board::Xen || !disk.extents.is_empty();
+        complaint.or(is_xens.then_some(
+            "a machine of Xen's interface boots from no disk (machine.board, boot.disk)",
+        ))
     }
 
     /// What is wrong with a machine that has firmware of its own, if anything is.
     fn complaint_of_firmware(&self, spec: &Spec) -> Option<&'static str> {
         self.firmware.as_ref()?;
-        let has_kernel = self.kernel.is_some()
-            || self.initrd.is_some()
-            || self.modules.is_some()
-            || self.disk.is_some()
-            || self.append.is_some();
-        match () {
-            () if has_kernel => Some(
+        if self.names_kernel() || self.disk.is_some() || self.append.is_some() {
+            return Some(
                 "firmware boots what a disk of the machine has, with its own kernel and parameters \
                  (boot.firmware, boot)",
-            ),
-            () if self.init.is_some() || !spec.process.args.is_empty() => Some(
+            );
+        }
+        let complaint = self.complaint_of_another_system(
+            spec,
+            [
                 "what firmware boots has its own process 1, and nobody in it runs a command \
                  (boot.firmware, process)",
-            ),
-            () if spec.process.says_how() => Some(
                 "what firmware boots has nobody's command, which would have a user, a directory, \
                  an environment or a signal (boot.firmware, process)",
-            ),
-            () if !matches!(spec.root, Root::Host(_))
-                || !spec.mounts.is_empty()
-                || !spec.caches.is_empty() =>
-            {
-                Some(
-                    "what firmware boots has its own root, and mounts nothing else (boot.firmware, \
-                     root, mounts, caches)",
-                )
-            }
-            () if spec.machine.board == Board::Xen => {
-                Some("a machine of Xen's interface has no firmware (machine.board, boot.firmware)")
-            }
+                "what firmware boots has its own root, and mounts nothing else (boot.firmware, \
+                 root, mounts, caches)",
+            ],
+        );
+        complaint.or((spec.machine.board == Board::Xen).then_some(
+            "a machine of Xen's interface has no firmware (machine.board, boot.firmware)",
+        ))
+    }
+
+    /// Whether it names a kernel, or what belongs to one.
+    fn names_kernel(&self) -> bool {
+        self.kernel.is_some() || self.initrd.is_some() || self.modules.is_some()
+    }
+
+    /// What is wrong with a machine whose system is not ours, if anything is: it has a process 1 or a command, how that
+    /// would run, or a root of ours. These are the complaints.
+    fn complaint_of_another_system(
+        &self,
+        spec: &Spec,
+        [process, how, root]: [&'static str; 3],
+    ) -> Option<&'static str> {
+        let mounts = !spec.mounts.is_empty() || !spec.caches.is_empty();
+        match () {
+            () if self.init.is_some() || !spec.process.args.is_empty() => Some(process),
+            () if spec.process.says_how() => Some(how),
+            () if !matches!(spec.root, Root::Host(_)) || mounts => Some(root),
             () => None,
         }
     }
