@@ -5,7 +5,8 @@
 /// (crates/cpu/build.rs and tests/build.rs have the same for tests).
 const IMAGE_BASE: u64 = 0x7e90_0000_0000;
 
-/// What a static program needs of the linker to lie there.
+/// What a static program needs of the linker to lie there; and one thing that makes it smaller, functions that are
+/// alike being there once (`--icf`).
 ///
 /// `rustc` has the compiler driver link a static program from code that can be placed anywhere (`-static-pie`), and
 /// that is what lies where Linux wants it, its heap with it (fs/binfmt_elf.c, `load_elf_binary`). The code can as well

@@ -25,9 +25,9 @@ use devices::virtio::socket::Socket;
 use devices::virtio::{Device, Doorbell, Shared, Transport};
 use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use machine::layout::port;
 use machine::saved::CounterShift;
 use machine::time::{Clock, Hertz, ManualClock, Nanoseconds};
-use machine::layout::port;
 use machine::{Backplane, Board, BoardVcpu, Platform, Wake, platform};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 

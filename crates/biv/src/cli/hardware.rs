@@ -7,7 +7,6 @@
 //! It depends on what the host has, not on what is free there at the moment: a machine is to be the same at the next
 //! start, and finds its snapshot in the cache only then.
 
-use std::num::NonZero;
 use std::thread;
 
 use clap::Args;
@@ -43,8 +42,8 @@ impl Hardware {
 
     /// Processors.
     pub fn processors(&self) -> u8 {
-        let of_host = || thread::available_parallelism().map_or(1, NonZero::get);
-        self.cpus.unwrap_or_else(|| if of_host() > 1 { 2 } else { 1 })
+        let of_host = || thread::available_parallelism().map_or(1, usize::from);
+        self.cpus.unwrap_or_else(|| of_host().min(2) as u8)
     }
 }
 

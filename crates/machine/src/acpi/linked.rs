@@ -2,8 +2,7 @@
 //! the RSDP, one has that, and a script tells what firmware is to do with them. It allocates memory for each file, adds
 //! the addresses to the pointers in them, which are offsets before, and makes the sums right again.
 
-use super::{Config, Error, Placer, place_all, rsdp_of};
-use crate::layout::{ACPI_TABLES, HIGH_MEMORY};
+use super::{Config, Error, Placer, check_size, place_all, rsdp_of};
 
 /// A file's name, and what is in it.
 pub type File = (&'static str, Vec<u8>);
@@ -44,10 +43,7 @@ mod offset {
 pub fn linked(config: &Config) -> Result<[File; 3], Error> {
     let mut placer = Placer { next: 0, pieces: Vec::new() };
     let roots = place_all(config, &mut placer);
-    let room = HIGH_MEMORY.0 - ACPI_TABLES.0;
-    if placer.next > room {
-        return Err(Error::TooLarge { needed: placer.next, room });
-    }
+    check_size(placer.next)?;
     let mut tables = vec![0; placer.next as usize];
     for (at, bytes) in &placer.pieces {
         tables[at.0 as usize..][..bytes.len()].copy_from_slice(bytes);

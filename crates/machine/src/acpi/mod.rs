@@ -1,10 +1,10 @@
 //! The ACPI tables: what there is besides what a kernel finds by itself (ACPI 6.5).
 //!
-//! There is no firmware, so nothing can be asked of it: the tables describe fixed hardware only,
-//! ACPI mode is always on (no SMI command port), and the one sleep state is off.
+//! Nothing can be asked of firmware: the tables describe fixed hardware only, ACPI mode is always on (no SMI command
+//! port), and the one sleep state is off.
 //!
-//! Where a machine starts firmware of its own, that is given the same tables in files ([`linked`]), because it decides
-//! where they are.
+//! Most machines have no firmware, and find the tables in memory ([`build`]). Where a machine starts firmware of its own,
+//! that is given the same tables in files ([`linked`]), because it decides where they are.
 
 mod fixed;
 mod interrupts;
@@ -79,11 +79,14 @@ pub fn build(config: &Config) -> Result<Tables, Error> {
     let mut placer = Placer { next: rsdp.0 + ALIGNMENT, pieces: Vec::new() };
     let roots = place_all(config, &mut placer);
     placer.pieces.insert(0, (rsdp, rsdp_of(&roots)));
-    if placer.next > HIGH_MEMORY.0 {
-        let room = HIGH_MEMORY.0 - ACPI_TABLES.0;
-        return Err(Error::TooLarge { needed: placer.next - ACPI_TABLES.0, room });
-    }
+    check_size(placer.next - ACPI_TABLES.0)?;
     Ok(Tables { rsdp, pieces: placer.pieces })
+}
+
+/// Whether so many bytes of tables fit.
+fn check_size(needed: u64) -> Result<(), Error> {
+    let room = HIGH_MEMORY.0 - ACPI_TABLES.0;
+    if needed > room { Err(Error::TooLarge { needed, room }) } else { Ok(()) }
 }
 
 /// The tables that have the addresses of others.

@@ -24,13 +24,11 @@ pub fn mcfg() -> MCFG {
 
 /// Root and configuration space. There are no interrupt pins, hence no `_PRT`.
 pub fn root(code: &mut Vec<u8>, firmware_memory: Option<u64>) {
-    let last = PCI_WINDOW.0 + PCI_WINDOW_BYTES - 1;
-    let (start, last) = (PCI_WINDOW.0 as u32, last as u32);
-    let window = memory(start, last);
     match firmware_memory {
         Some(bytes) => root_for_firmware(code, bytes),
         None => {
-            root_with(code, &[&window]);
+            let last = PCI_WINDOW.0 + PCI_WINDOW_BYTES - 1;
+            root_with(code, &[&memory(PCI_WINDOW.0 as u32, last as u32)]);
             configuration_space(code);
         }
     }
