@@ -61,6 +61,7 @@ impl Domains {
     ) -> Result<(), String> {
         let mut biv = self.biv(START_SECONDS);
         biv.args(["run", "-d", "--name", name, "--timeout", &life.to_string()]);
+        biv.args(["--cpus=1", "--mem=1G"]);
         run(biv.args(options).arg("--").args(command))?;
         self.names.push(name.to_owned());
         Ok(())

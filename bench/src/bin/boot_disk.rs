@@ -91,7 +91,7 @@ fn measure(options: &Options) -> Result<(), String> {
 fn seconds(biv: &Path, options: &[&str], until: &str) -> Result<f64, String> {
     let begun = Instant::now();
     let mut command = Command::new(biv);
-    command.args(["run", "--timeout", LIMIT_SECONDS]).args(options);
+    command.args(["run", "--cpus=1", "--mem=1G", "--timeout", LIMIT_SECONDS]).args(options);
     // An input that stays open.
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{}: {error}", biv.display()))?;

@@ -94,10 +94,11 @@ fn measure_in(place: &Path, rounds: usize, tree: &Path) -> Result<(), String> {
             let script = |who: &str| format!("tree={who}-{round}\n{CLOCK}{script}");
             host.push(times(Command::new("sh").args(["-c", &script("host")]), place, parts)?);
             let mut machine = Command::new(&biv);
-            machine.args(["run", "--mem", "2G", "--timeout", "600", "--", "sh", "-c"]);
+            machine.args(["run", "--cpus=1", "--mem=2G", "--timeout=600", "--", "sh", "-c"]);
             guest.push(times(machine.arg(script("guest")), place, parts)?);
             let start = Instant::now();
-            run(Command::new(&biv).args(["run", "--", "true"]).current_dir(place))?;
+            let small = ["run", "--cpus=1", "--mem=1G", "--", "true"];
+            run(Command::new(&biv).args(small).current_dir(place))?;
             starts.push(start.elapsed().as_secs_f64() * 1000.0);
         }
         for (at, (_, title)) in parts.iter().enumerate() {

@@ -103,7 +103,7 @@ fn measure(options: &Options) -> Result<(), String> {
         "head -c {}m /dev/urandom > /tmp/touched; echo ready; sleep 100000",
         options.touched
     );
-    let begin = ["run", "-d", "--name", "first", "--busybox", "--mem", &options.memory];
+    let begin = ["run", "-d", "--name=first", "--busybox", "--cpus=1", "--mem", &options.memory];
     place.biv(&[&begin[..], &["--", "sh", "-c", &script]].concat())?;
     while !place.biv(&["logs", "first"])?.contains("ready") {
         std::thread::sleep(Duration::from_millis(100));
