@@ -6,6 +6,7 @@
 mod defaults;
 mod exclusive;
 mod missing;
+mod owners;
 mod posix;
 mod programs;
 mod users;
@@ -299,6 +300,8 @@ fn what_cannot_be_shared_is_refused_in_one_line() {
         (&["--volume", "/tmp"], "HOST:GUEST"),
         (&["--volume", "/tmp:relative"], "absolute"),
         (&["--root-rw"], "--root"),
+        (&["--busybox", "--root-rw"], "--root-rw"),
+        (&["--busybox", "--root-owners"], "--root-owners"),
         (&["--busybox", "--root", "/"], "--busybox"),
     ] {
         let output = run(&place.0, options, "true");

@@ -233,6 +233,12 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/guide.md",
+        begins: "mmdebstrap --variant=minbase stable ~/debian",
+        lines: &[("mmdebstrap", ARCHIVE), ("apt-get install", ARCHIVE)],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "mmdebstrap --variant=minbase stable ~/rootfs",
         surroundings: concat!(
             "mkdir -p ~/rootfs/etc ~/rootfs/bin; echo ID=test >~/rootfs/etc/os-release\n",

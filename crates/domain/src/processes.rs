@@ -235,6 +235,13 @@ fn serve_files(order: &ServeFiles) -> io::Result<()> {
     host::inherited::close_marked();
     let homes = homes::readable(order.home.clone());
     let control = io::stdin().as_fd().try_clone_to_owned()?;
+    if order.is_superuser {
+        match host::subordinate::enter(&control) {
+            // There is no machine: who was to start it says why.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            other => other?,
+        }
+    }
     files::server::serve(&control, order.confined, &homes).map_err(io::Error::other)
 }
 

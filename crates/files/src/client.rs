@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use host::subordinate::Superuser;
 use locks::Unpoisoned;
 use rustix::fs::MemfdFlags;
 use rustix::net::{RecvFlags, recv};
@@ -33,12 +34,13 @@ pub struct Share {
     pub hides_secrets: bool,
     /// How long the guest may believe what it knows of names and attributes, in milliseconds.
     pub validity_milliseconds: u64,
-    /// User and group on the host, and who they are in the guest; these are who the former are there.
+    /// User and group on the host, and who they are in the guest; these are who the former are there. They mean
+    /// something for [`Owners::OfHost`].
     pub host_owner: (u32, u32),
     /// See above.
     pub guest_owner: (u32, u32),
-    /// Its files belong to the owners in their attributes ([`crate::owner`]). Such a share is read-only.
-    pub has_owners: bool,
+    /// Whom its files belong to.
+    pub owners: Owners,
     /// Nobody but the guest changes it while the machine runs: what the guest knows of it remains true.
     pub is_exclusive: bool,
     /// The same, and what the guest's programs write comes when they close a file, or want it written.
@@ -47,6 +49,17 @@ pub struct Share {
     pub without_attributes: bool,
     /// A guest that goes on may find another directory than it had: what it knows of that is gone then.
     pub may_be_another: bool,
+}
+
+/// Whom the files of a share belong to in the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// Whom they belong to on the host, but that two change places.
+    OfHost,
+    /// The users of a namespace that the server is in ([`host::subordinate`]), whose superuser this is.
+    OfNamespace(Superuser),
+    /// Who is in their attributes ([`crate::owner`]).
+    Recorded,
 }
 
 /// Tell the server at the other end of `control` what there is to do; the sockets of the shares, in
@@ -104,19 +117,23 @@ fn record(share: &Share) -> ShareRecord {
         (share.allows_privileges, flags::ALLOWS_PRIVILEGES),
         (share.allows_unknown_kinds, flags::ALLOWS_UNKNOWN_KINDS),
         (share.hides_secrets, flags::HIDES_SECRETS),
-        (share.has_owners, flags::HAS_OWNERS),
+        (share.owners == Owners::Recorded, flags::HAS_OWNERS),
         (share.is_exclusive, flags::EXCLUSIVE),
         (share.is_written_back, flags::WRITTEN_BACK),
         (share.without_attributes, flags::WITHOUT_ATTRIBUTES),
         (share.may_be_another, flags::MAY_BE_ANOTHER),
     ];
+    let (host, guest) = match share.owners {
+        Owners::OfHost | Owners::Recorded => (share.host_owner, share.guest_owner),
+        Owners::OfNamespace(_) => ((0, 0), (0, 0)),
+    };
     ShareRecord {
         flags: allowed.iter().filter(|(is_allowed, _)| *is_allowed).map(|(_, flag)| flag).sum(),
         validity: share.validity_milliseconds,
-        host_user: share.host_owner.0,
-        host_group: share.host_owner.1,
-        guest_user: share.guest_owner.0,
-        guest_group: share.guest_owner.1,
+        host_user: host.0,
+        host_group: host.1,
+        guest_user: guest.0,
+        guest_group: guest.1,
     }
 }
 

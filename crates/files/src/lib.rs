@@ -42,7 +42,7 @@ mod ring;
 pub mod server;
 mod wire;
 
-pub use client::{Connection, Share};
+pub use client::{Connection, Owners, Share};
 pub use limits::{MAX_RANGES, MAX_SHARES};
 pub use message::{Range, Reply};
 pub use wire::opcode::{is_brief as request_is_brief, name as request_name};

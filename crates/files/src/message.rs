@@ -10,7 +10,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// What the domain and its server, who are one program, agree upon.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// What follows the command [`command::INTRODUCE`].
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -7,6 +7,7 @@
 //! is in the guest: [`OWNER`] has its user, group and permissions, [`CAPABILITY`] a program's
 //! capabilities (capabilities(7)). Symbolic links have no such attributes, and belong to root.
 
+use std::fmt;
 use std::path::Path;
 
 use rustix::buffer::spare_capacity;
@@ -22,7 +23,7 @@ pub const OWNER: &str = "user.bivouac.owner";
 pub const CAPABILITY: &str = "user.bivouac.capability";
 
 /// The permissions of a file, with those that make it run as its owner.
-const PERMISSIONS: u32 = 0o7777;
+pub(crate) const PERMISSIONS: u32 = 0o7777;
 
 /// A file's owner in a guest, and its permissions there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +61,21 @@ impl Owner {
     ///
     /// The host's; [`std::io::ErrorKind::Unsupported`] where the file system keeps no such attributes.
     pub fn record(self, path: &Path) -> std::io::Result<()> {
-        let value = format!("{}:{}:{:o}", self.user, self.group, self.mode & PERMISSIONS);
-        set(path, OWNER, value.as_bytes())
+        set(path, OWNER, self.to_string().as_bytes())
+    }
+
+    /// The permissions on the host of a file or directory that has these in a guest: they let its maker work with it,
+    /// and make nobody run as him.
+    #[must_use]
+    pub fn mode_on_host(mode: u32, is_directory: bool) -> u32 {
+        mode & 0o777 | if is_directory { 0o700 } else { 0o600 }
+    }
+}
+
+/// As it is recorded.
+impl fmt::Display for Owner {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}:{:o}", self.user, self.group, self.mode & PERMISSIONS)
     }
 }
 

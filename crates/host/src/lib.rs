@@ -16,6 +16,7 @@
 //! - [`lifeline`]: what continues a stopped process when who has stopped it is no more.
 //! - [`usage`]: the time that a process has had of processors; bytes that this one has read from disks and written to
 //!   them.
+//! - [`subordinate`]: the users that a user may be besides himself, and a namespace of them.
 //! - [`shared`]: words that several processes share.
 //! - [`duplex`]: a stream between two processes, in memory that both have.
 //! - [`vectored`]: vectored I/O between files and guest memory.
@@ -54,6 +55,7 @@ pub mod processes;
 pub mod rights;
 pub mod shared;
 pub mod standard_streams;
+pub mod subordinate;
 pub mod tap;
 pub mod usage;
 pub mod vectored;

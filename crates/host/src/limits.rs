@@ -36,3 +36,6 @@ pub const MOST_WATCH: Duration = Duration::from_micros(80);
 
 /// Bytes of the extended state of a task, AMX tiles included (Intel SDM volume 1, chapter 13: 11 KiB today).
 pub const EXTENDED_STATE_MAX_BYTES: usize = 64 << 10;
+
+/// How long a process may take to enter a user namespace.
+pub const ADMISSION_PATIENCE: Duration = Duration::from_secs(20);

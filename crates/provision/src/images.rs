@@ -272,8 +272,8 @@ fn number(id: u64) -> io::Result<u32> {
 
 /// Makes a file harmless on the host, and notes what it is in a guest.
 fn settle(path: &Path, owner: Owner, is_dir: bool, capability: Option<&[u8]>) -> io::Result<()> {
-    let ours = if is_dir { 0o700 } else { 0o600 };
-    fs::set_permissions(path, fs::Permissions::from_mode(owner.mode & 0o777 | ours))?;
+    let mode = Owner::mode_on_host(owner.mode, is_dir);
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     let noted = owner.record(path).and_then(|()| match capability {
         Some(value) => files::owner::record_capability(path, value),
         None => Ok(()),

@@ -38,6 +38,10 @@ pub struct Mount {
     /// Its files have no extended attributes in the guest, so that the guest does not ask for any.
     #[serde(default, skip_serializing_if = "is_default")]
     pub noxattr: bool,
+    /// Its files belong to whom the guest gives them: to subordinate users of the host's (subuid(5)), or else in
+    /// attributes of theirs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub owners: bool,
     /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
@@ -66,10 +70,11 @@ impl FromStr for Mount {
                     mount.writeback = true;
                 }
                 "noxattr" => mount.noxattr = true,
+                "owners" => mount.owners = true,
                 other => {
                     return Err(format!(
-                        "a volume is ro or rw, suid, anyfs, exclusive, writeback, noxattr, but not \
-                         {other:?}"
+                        "a volume is ro or rw, suid, anyfs, exclusive, writeback, noxattr, owners, \
+                         but not {other:?}"
                     ));
                 }
             }
@@ -107,6 +112,7 @@ impl Mount {
             ("exclusive", self.exclusive && !self.writeback),
             ("writeback", self.writeback),
             ("noxattr", self.noxattr),
+            ("owners", self.owners),
         ];
         let options: Vec<_> =
             options.into_iter().filter(|(_, is_said)| *is_said).map(|(name, _)| name).collect();
@@ -133,9 +139,10 @@ mod tests {
         assert_eq!(mount, expected);
         let mount: Mount = "src:/usr/src:ro,suid,anyfs".parse().unwrap();
         assert_eq!(mount, Mount { suid: true, anyfs: true, ..expected });
-        for word in ["src:/usr/src:ro,exclusive,noxattr", "src:/usr/src:writeback"] {
+        for word in ["src:/usr/src:ro,exclusive,noxattr", "src:/usr/src:writeback,owners"] {
             let mount: Mount = word.parse().unwrap();
             assert!(mount.exclusive);
+            assert_eq!(mount.owners, word.contains("owners"));
             assert_eq!(mount.noxattr, word.contains("noxattr"));
             assert_eq!(mount.writeback, word.contains("writeback"));
             assert_eq!(mount.word(), word);

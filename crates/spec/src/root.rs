@@ -51,6 +51,10 @@ pub struct Directory {
     /// the users of the host as well.
     #[serde(default, skip_serializing_if = "is_default")]
     pub suid: bool,
+    /// Its files belong to whom the guest gives them: to subordinate users of the host's (subuid(5)), or else in
+    /// attributes of theirs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub owners: bool,
     /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,

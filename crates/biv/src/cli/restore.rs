@@ -70,12 +70,18 @@ pub struct HostOptions {
     pub root: Option<PathBuf>,
 
     /// Let the guest write to the directory of --root
-    #[arg(long, requires = "root", help_heading = HEADING)]
+    #[arg(long, requires = "root", conflicts_with_all = ["image", "root_disk", "here"],
+        help_heading = HEADING)]
     pub root_rw: bool,
 
     /// Let the guest set set-user-ID bits there, as `biv run --root-suid` does
     #[arg(long, requires = "root_rw", help_heading = HEADING)]
     pub root_suid: bool,
+
+    /// Keep the owners of files there, as `biv run --root-owners` does
+    #[arg(long, requires = "root", conflicts_with_all = ["image", "root_disk", "here"],
+        help_heading = HEADING)]
+    pub root_owners: bool,
 
     /// Let the guest write to --directory even if it is or contains your home directory
     #[arg(long, conflicts_with_all = ["root", "image", "root_disk"], help_heading = HEADING)]
@@ -146,9 +152,14 @@ impl HostOptions {
         let net = self.net.clone().unwrap_or(Net::User(spec::User::default()));
         let publish = published(self.publish)?;
         net.networks(publish.clone())?;
-        let (writable, suid) = (self.root_rw, self.root_suid);
-        let named =
-            self.root.map(|path| Directory { path, writable, suid, ..Directory::default() });
+        let (writable, suid, owners) = (self.root_rw, self.root_suid, self.root_owners);
+        let named = self.root.map(|path| Directory {
+            path,
+            writable,
+            suid,
+            owners,
+            ..Directory::default()
+        });
         let root = root(named, self.image, self.root_disk, self.here);
         Ok(HostResources {
             root,

@@ -28,6 +28,10 @@ use domain::say::say;
 /// Where the help puts what is for measuring.
 const MEASURING: &str = "Measuring Bivouac";
 
+/// Options beside which there is no directory of `--root`: clap does not ask for that where they exclude it.
+const WITHOUT_ROOT: [&str; 7] =
+    ["image", "busybox", "initrd", "root_disk", "here", "boot_disk", "firmware"];
+
 /// Where the help puts what decides between domains.
 const SCHEDULING: &str = "Scheduling among paravirtual domains (biv xen top)";
 
@@ -191,13 +195,18 @@ pub struct Run {
     pub entrypoint: Option<super::image::Words>,
 
     /// Let the guest write to the directory of --root
-    #[arg(long, requires = "root")]
+    #[arg(long, requires = "root", conflicts_with_all = WITHOUT_ROOT)]
     pub root_rw: bool,
 
     /// Let the guest set set-user-ID and set-group-ID bits and `security.*` attributes in that directory, which
     /// take effect for users of the host as well
     #[arg(long, requires = "root_rw")]
     pub root_suid: bool,
+
+    /// Let files in the directory of --root belong to the guest's users: as your subordinate users (/etc/subuid)
+    /// where you have some, in extended attributes of the files (user.bivouac.owner) where not
+    #[arg(long, requires = "root", conflicts_with_all = WITHOUT_ROOT)]
+    pub root_owners: bool,
 
     /// Let the guest write to the current directory even if it is or contains your home directory
     #[arg(long, conflicts_with_all = ["root", "image", "busybox", "initrd", "root_disk"])]
@@ -213,7 +222,7 @@ pub struct Run {
     /// the guest cannot mount it, no command runs (status 125). ":suid": as --root-suid; ":anyfs": also show
     /// file systems of unknown types. Faster: ":exclusive": nothing else changes it while the machine runs;
     /// ":writeback": the same, and writes reach the host when files are closed; ":noxattr": no extended
-    /// attributes. Separate several with commas
+    /// attributes. ":owners": as --root-owners. Separate several with commas
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<Mount>,
 
@@ -467,8 +476,8 @@ impl Run {
         let mut watch = self.inspect.into_watch();
         (watch.verbose, watch.statistics) = (self.verbose, self.stats);
         (watch.console, watch.gdb) = (self.console, self.gdb.into_gdb());
-        let (writable, suid) = (self.root_rw, self.root_suid);
-        let of_path = |path| Directory { path, writable, suid, ..Directory::default() };
+        let (writable, suid, owners) = (self.root_rw, self.root_suid, self.root_owners);
+        let of_path = |path| Directory { path, writable, suid, owners, ..Directory::default() };
         let root = root(self.root.map(of_path), self.image, self.root_disk, self.here);
         let root = if self.busybox { Root::Busybox } else { root };
         let (built, its_modules) = self.kernel_dir.map(built_in).unzip();
@@ -664,10 +673,10 @@ mod tests {
     #[test]
     fn every_option_of_a_machine_is_in_its_description() {
         let options = "--kernel=k --append=a=b --refresh --mem=2G --cpus=3 --root=/r --root-rw \
-            --root-suid --disk=d,ro --volume=/a:/b:ro --cache=k:/c --entropy --net=user,host \
-            --publish=1:2 --vsock=v,cid=9 --timeout=2.5 --console=c --debug-console=e \
-            --no-reboot --debug-exit --detach --name=n --hostname=h --label=x=y --rm \
-            --interactive --tty --stop-signal=3 --cold --user=u --workdir=/w --env=E=1 \
+            --root-suid --root-owners --disk=d,ro --volume=/a:/b:ro --cache=k:/c \
+            --entropy --net=user,host --publish=1:2 --vsock=v,cid=9 --timeout=2.5 --console=c \
+            --debug-console=e --no-reboot --debug-exit --detach --name=n --hostname=h --label=x=y \
+            --rm --interactive --tty --stop-signal=3 --cold --user=u --workdir=/w --env=E=1 \
             --user-exec=direct --stats --no-seccomp --without=links,spans --perf-map \
             --symbols=s --history=7 --trace-blocks=t,from=1,count=2 --interpret-blocks=1-2 \
             --list-blocks=l,show=3 --plant-fault=4 --gdb=tcp:5 --freeze -vv -- ls -l";
@@ -675,8 +684,8 @@ mod tests {
         let described = spec(&options).unwrap();
         // What has a default has another value, and is written.
         let text = described.to_json();
-        let words = "kernel append refresh memory processors writable suid disk mounts caches \
-            entropy reaches_host publish sockets timeout console debug-console no_reboot \
+        let words = "kernel append refresh memory processors writable suid owners disk mounts \
+            caches entropy reaches_host publish sockets timeout console debug-console no_reboot \
             debug-exit detached name hostname labels user directory env remove \
             interactive terminal stop_signal cold direct statistics \
             no_seccomp spans perf_map symbols history trace_blocks interpret_blocks \

@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
-use files::Share;
+use files::{Owners, Share};
+use host::subordinate::Superuser;
 use protocol::mounts::{Kind, Mount};
 use provision::caches::Held;
 use rustix::fs::{Mode, OFlags, open};
@@ -19,6 +20,7 @@ use vmm::{SharedDirectories, SharedDirectory};
 use super::caches;
 use super::error::Error;
 use super::image_disk::{self, ImageDisk};
+use super::owners;
 use crate::helper::helper;
 use crate::say::say;
 use serde::{Deserialize, Serialize};
@@ -114,16 +116,18 @@ impl Directories {
         let named = caches::volumes(spec, is_the_host)?;
         match root {
             Root::Elsewhere | Root::Layers => {}
-            Root::Here(spec::Directory { path, writable, suid, other: _ }) => {
+            Root::Here(spec::Directory { path, writable, suid, owners, other: _ }) => {
                 directories.add_root(path, *writable, Secrets::Shown)?;
-                let root = directories.shared.first_mut();
-                root.into_iter().for_each(|root| root.share.allows_privileges = *suid);
+                if let Some(SharedDirectory { share, .. }) = directories.shared.first_mut() {
+                    share.allows_privileges = *suid;
+                    share.owners = owners::of(&share.directory, *owners, path)?;
+                }
             }
             Root::Image(path) => {
                 directories.add_root(path, false, Secrets::Shown)?;
                 // An image is never changed: another that is built is another directory.
                 directories.shared.iter_mut().for_each(|root| {
-                    root.share.has_owners = true;
+                    root.share.owners = Owners::Recorded;
                     root.share.is_exclusive = true;
                     root.share.validity_milliseconds = EXCLUSIVE_VALIDITY;
                 });
@@ -173,6 +177,9 @@ impl Directories {
         share.is_exclusive = volume.exclusive;
         share.is_written_back = volume.writeback;
         share.without_attributes = volume.noxattr;
+        if volume.owners {
+            share.owners = owners::of(&share.directory, true, &volume.host)?;
+        }
         self.add(Kind::Directory, &volume.guest, share)
     }
 
@@ -304,7 +311,7 @@ impl Directories {
             validity_milliseconds: validity,
             host_owner: caller,
             guest_owner: if self.is_the_host { caller } else { (0, 0) },
-            has_owners: false,
+            owners: Owners::OfHost,
             is_exclusive: false,
             is_written_back: false,
             without_attributes: false,
@@ -350,14 +357,29 @@ impl Directories {
         bytes
     }
 
-    /// Start who serves them, for a machine; nothing if there are none.
-    pub fn serve(self, confined: bool) -> Result<Option<SharedDirectories>, Error> {
-        if self.is_empty() {
-            return Ok(None);
+    /// Start who serves them, for a machine: a process for those whose users are the host's, and one for each
+    /// namespace.
+    pub fn serve(self, confined: bool) -> Result<Vec<SharedDirectories>, Error> {
+        let mut groups: Vec<(Option<Superuser>, Vec<_>)> = Vec::new();
+        for directory in self.shared {
+            let superuser = match directory.share.owners {
+                Owners::OfHost | Owners::Recorded => None,
+                Owners::OfNamespace(superuser) => Some(superuser),
+            };
+            match groups.iter_mut().find(|(other, _)| *other == superuser) {
+                Some((_, group)) => group.push(directory),
+                None => groups.push((superuser, vec![directory])),
+            }
         }
-        let (control, theirs) = files::client::pair()?;
-        start_server(theirs, confined)?;
-        Ok(Some(SharedDirectories { control, directories: self.shared }))
+        let serve = |(superuser, directories): (Option<Superuser>, _)| {
+            let (control, theirs) = files::client::pair()?;
+            let server = start_server(theirs, superuser.is_some(), confined)?;
+            if let Some(superuser) = superuser {
+                owners::admit(&control, &server, superuser)?;
+            }
+            Ok(SharedDirectories { control, directories })
+        };
+        groups.into_iter().map(serve).collect()
     }
 }
 
@@ -409,14 +431,16 @@ pub struct ServeFiles {
     /// The user's home directory.
     #[serde(with = "spec::text::option")]
     pub home: Option<PathBuf>,
+    /// It is the superuser of a namespace, whose users who has started it maps.
+    #[serde(default)]
+    pub is_superuser: bool,
     /// It may make the system calls only that it needs.
     pub confined: bool,
 }
 
 /// A file server, which ends when the other end of its standard input is closed.
-fn start_server(socket: OwnedFd, confined: bool) -> io::Result<()> {
+fn start_server(socket: OwnedFd, is_superuser: bool, confined: bool) -> io::Result<Child> {
     // It has none of our environment.
-    let order = ServeFiles { home: home(), confined };
-    helper(KIND, &order)?.stdin(Stdio::from(socket)).spawn()?;
-    Ok(())
+    let order = ServeFiles { home: home(), is_superuser, confined };
+    helper(KIND, &order)?.stdin(Stdio::from(socket)).spawn()
 }

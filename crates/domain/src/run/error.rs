@@ -30,6 +30,12 @@ pub enum Error {
         /// What it is.
         kind: files::kinds::Kind,
     },
+    /// Files are to belong to subordinate users.
+    #[error(
+        "cannot have files belong to your subordinate users: {0} (without --root-owners and \
+         \":owners\" they are not needed)"
+    )]
+    Users(#[source] io::Error),
     /// Where gdb is to connect.
     #[error("cannot wait for gdb: {0}; say where with --gdb unix:PATH or --gdb tcp:PORT")]
     Gdb(#[source] io::Error),

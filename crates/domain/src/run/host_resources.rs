@@ -117,10 +117,11 @@ impl HostResources {
         };
         match root {
             Root::Host(HostRoot { here, .. }) => flags.extend(here.then_some("--here")),
-            Root::Directory(Directory { path, writable, suid, .. }) => {
+            Root::Directory(Directory { path, writable, suid, owners, .. }) => {
                 add("--root", path.into());
                 flags.extend(writable.then_some("--root-rw"));
                 flags.extend(suid.then_some("--root-suid"));
+                flags.extend(owners.then_some("--root-owners"));
             }
             Root::Image(name) => add("--image", name.into()),
             Root::Disk(_) | Root::Busybox => {}

@@ -31,6 +31,7 @@ pub mod launch;
 mod machine;
 mod modules;
 mod order;
+mod owners;
 mod paravirtual;
 mod partitions;
 mod plugged;

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use files::Share;
+use files::{Owners, Share};
 use protocol::mounts::Kind;
 use provision::modules::Given;
 use rustix::fs::{Mode, OFlags, open};
@@ -112,7 +112,7 @@ fn share(directory: OwnedFd, is_still: bool) -> Share {
         validity_milliseconds: if is_still { EXCLUSIVE_VALIDITY } else { ROOT_VALIDITY },
         host_owner: caller,
         guest_owner: (0, 0),
-        has_owners: false,
+        owners: Owners::OfHost,
         is_exclusive: is_still,
         is_written_back: false,
         without_attributes: true,

@@ -9,12 +9,11 @@ use std::sync::Arc;
 
 use super::answer::Answer;
 use super::inodes::{self, Inode};
+use super::recorded;
 use super::request::Ask;
 use super::share::Share;
+use crate::owner::PERMISSIONS;
 use crate::wire::{Attr, AttrOut, GETATTR_FH, GetattrIn, SetattrIn, SetattrValid, StatfsOut};
-
-/// The bits of a mode that chmod(2) sets.
-const PERMISSIONS: u32 = 0o7777;
 
 /// Set user, set group.
 const SET_ID: u32 = 0o6000;
@@ -52,7 +51,15 @@ pub fn set(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     if valid.contains(SetattrValid::MODE) {
         set_mode(share, &inode, asked.mode)?;
     }
-    if valid.intersects(SetattrValid::UID | SetattrValid::GID) {
+    if valid.intersects(SetattrValid::UID | SetattrValid::GID) && share.has_owners {
+        let user = valid.contains(SetattrValid::UID).then_some(asked.uid);
+        let group = valid.contains(SetattrValid::GID).then_some(asked.gid);
+        drop_set_id(share, &inode)?;
+        recorded::change(share, &inode, |owner| {
+            owner.user = user.unwrap_or(owner.user);
+            owner.group = group.unwrap_or(owner.group);
+        })?;
+    } else if valid.intersects(SetattrValid::UID | SetattrValid::GID) {
         let user = valid.contains(SetattrValid::UID).then(|| Uid::from_raw(share.user(asked.uid)));
         let group =
             valid.contains(SetattrValid::GID).then(|| Gid::from_raw(share.group(asked.gid)));
@@ -115,6 +122,9 @@ fn set_mode(share: &Share, inode: &Arc<Inode>, mode: u32) -> Result<(), Errno> {
     if kind == FileType::Symlink {
         return Err(Errno::OPNOTSUPP);
     }
+    if share.has_owners {
+        return recorded::change(share, inode, |owner| owner.mode = mode & PERMISSIONS);
+    }
     let mode = share.mode(kind, mode);
     if let Some(done) = share.if_open(inode, |file| fchmod(file, mode)) {
         return done;
@@ -123,12 +133,16 @@ fn set_mode(share: &Share, inode: &Arc<Inode>, mode: u32) -> Result<(), Errno> {
 }
 
 /// What is written by somebody does not run as somebody else any more. The host sees to that itself,
-/// unless we are root.
+/// unless we are root, or it is recorded.
 pub fn drop_set_id(share: &Share, inode: &Arc<Inode>) -> Result<(), Errno> {
-    if !share.is_root || inode.nature(&share.inodes)?.kind != FileType::RegularFile {
+    let is_ours_to_do = share.is_root || share.has_owners;
+    if !is_ours_to_do || inode.nature(&share.inodes)?.kind != FileType::RegularFile {
         return Ok(());
     }
-    let mode = u32::from(status(share, inode)?.stx_mode) & PERMISSIONS;
+    if share.has_owners {
+        recorded::drop_capability(share, inode)?;
+    }
+    let mode = share.owner(inode, &status(share, inode)?).mode;
     // A group that may not execute makes the bit one for locks (inode(7)).
     let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
     match mode & (SET_ID & (0o4000 | group)) {

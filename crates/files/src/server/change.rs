@@ -14,11 +14,16 @@ use super::answer::Answer;
 use super::data::{flags_for, flags_of, open_as};
 use super::directory::entry;
 use super::inodes::{Descriptor, Inode, attributes};
+use super::recorded;
 use super::request::Ask;
 use super::share::Share;
+use crate::owner::{Owner, PERMISSIONS};
 use crate::wire::{
     CreateIn, EntryOut, LinkIn, MkdirIn, MknodIn, OPEN_KEEP_CACHE, OpenOut, Rename2In, RenameIn,
 };
+
+/// The permissions of a symbolic link (symlink(7)).
+const LINK_MODE: u32 = 0o777;
 
 /// A directory in which something is to change.
 struct Place {
@@ -46,9 +51,15 @@ impl Place {
         }
     }
 
-    /// Something was made here: whose it is, and what the guest is told of it.
-    fn made(&self, share: &Share, ask: &Ask<'_>, name: &CStr) -> Result<EntryOut, Errno> {
-        let (inode, status) = self.look_up_made(share, ask, name)?;
+    /// Something was made here, with these permissions: whose it is, and what the guest is told of it.
+    fn made(
+        &self,
+        share: &Share,
+        ask: &Ask<'_>,
+        name: &CStr,
+        mode: u32,
+    ) -> Result<EntryOut, Errno> {
+        let (inode, status) = self.look_up_made(share, ask, name, mode)?;
         Ok(entry(share, &inode, &status))
     }
 
@@ -58,9 +69,15 @@ impl Place {
         share: &Share,
         ask: &Ask<'_>,
         name: &CStr,
+        mode: u32,
     ) -> Result<(Arc<Inode>, Statx), Errno> {
         let (inode, status) = share.inodes.look_up_made(&self.directory, name)?;
         let status = match share.is_root {
+            _ if share.has_owners => {
+                let (user, group) = (ask.header.uid, ask.header.gid);
+                let owner = Owner { user, group, mode: mode & PERMISSIONS };
+                recorded::made(share, &self.directory, &inode, owner).map(|()| status)
+            }
             true => self.give_away(share, ask, &inode, status),
             false => Ok(status),
         };
@@ -98,7 +115,7 @@ pub fn symbolic_link(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let (name, target) = (arguments.name()?, arguments.string()?);
     let place = Place::with_name(share, ask.header.nodeid, name)?;
     symlinkat(target, &*place.descriptor, name)?;
-    Answer::of(&place.made(share, ask, name)?)
+    Answer::of(&place.made(share, ask, name, LINK_MODE)?)
 }
 
 /// `MKNOD`: files, sockets and named pipes, but no devices: they would be the host's.
@@ -112,7 +129,7 @@ pub fn node(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         _ => return Err(Errno::PERM),
     };
     mknodat(&*place.descriptor, name, kind, share.mode(kind, asked.mode), 0)?;
-    Answer::of(&place.made(share, ask, name)?)
+    Answer::of(&place.made(share, ask, name, asked.mode)?)
 }
 
 /// `MKDIR`.
@@ -122,7 +139,7 @@ pub fn directory(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let name = arguments.name()?;
     let place = Place::with_name(share, ask.header.nodeid, name)?;
     mkdirat(&*place.descriptor, name, share.mode(FileType::Directory, asked.mode))?;
-    Answer::of(&place.made(share, ask, name)?)
+    Answer::of(&place.made(share, ask, name, asked.mode)?)
 }
 
 /// `CREATE`: a file, opened.
@@ -147,7 +164,7 @@ pub fn file(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         Err(errno) => return Err(errno),
     };
     let (inode, found) = match made {
-        Some(_) => place.look_up_made(share, ask, name)?,
+        Some(_) => place.look_up_made(share, ask, name, asked.mode)?,
         None => share.inodes.look_up(&place.directory, name)?,
     };
     let open = || {

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::answer::Answer;
 use super::inodes::Inode;
+use super::recorded::is_record;
 use super::request::Ask;
 use super::share::Share;
 use crate::limits::MAX_ATTRIBUTE_BYTES;
@@ -33,9 +34,14 @@ fn is_of_security(name: &CStr) -> bool {
     name.to_bytes().starts_with(b"security.")
 }
 
+/// Whether the guest may change it, whose user so and so asks for that: whoever wrote a record would give files away,
+/// here or where they count another time. The superuser of a share where they do not may copy them.
+fn is_kept(share: &Share, user: u32, name: &CStr) -> bool {
+    is_record(name.to_bytes()) && (share.has_owners || user != 0)
+}
+
 /// What the host calls what the guest calls `name`; none if the guest has no such attribute.
 fn name_on_host<'a>(share: &Share, name: &'a CStr) -> Option<Cow<'a, CStr>> {
-    let is_record = |name: &[u8]| name == OWNER.as_bytes() || name == owner::CAPABILITY.as_bytes();
     match name {
         _ if is_hidden(name) => None,
         _ if !share.has_owners => Some(Cow::Borrowed(name)),
@@ -108,8 +114,11 @@ pub fn set(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: SetxattrIn = arguments.take()?;
     let name = arguments.string()?;
-    if is_hidden(name) || (!share.allows_privileges && is_of_security(name)) {
+    if is_hidden(name) || (!share.may_be_believed() && is_of_security(name)) {
         return Err(Errno::OPNOTSUPP);
+    }
+    if is_kept(share, ask.header.uid, name) {
+        return Err(Errno::PERM);
     }
     let value = arguments.rest().get(..asked.size as usize).ok_or(Errno::INVAL)?;
     let flags = XattrFlags::from_bits(asked.flags).ok_or(Errno::INVAL)?;
@@ -125,8 +134,11 @@ pub fn remove(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     if is_hidden(name) {
         return Err(Errno::NODATA);
     }
-    if !share.allows_privileges && is_of_security(name) {
+    if !share.may_be_believed() && is_of_security(name) {
         return Err(Errno::OPNOTSUPP);
+    }
+    if is_kept(share, ask.header.uid, name) {
+        return Err(Errno::PERM);
     }
     share.by_path(&of(share, ask)?, |path| removexattr(path, name))?;
     Answer::done()

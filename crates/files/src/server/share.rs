@@ -16,11 +16,8 @@ use super::handles::Handles;
 use super::inodes::{Inode, Inodes, Limits, Open, attributes};
 use crate::limits::{GUEST_BYTES_PER_FILE, MAX_OWNER_BYTES, MIN_FILES};
 use crate::message::{ShareRecord, flags};
-use crate::owner::{OWNER, Owner};
+use crate::owner::{OWNER, Owner, PERMISSIONS};
 use crate::wire::Attr;
-
-/// The bits of a mode that are its owner's to set (chmod(2)).
-const PERMISSIONS: u32 = 0o7777;
 
 /// A share.
 pub struct Share {
@@ -35,7 +32,7 @@ pub struct Share {
     pub is_started: AtomicBool,
     /// What kernel and server have agreed on.
     pub agreed: Agreed,
-    /// Its files belong to the owners in their attributes, and it is read-only.
+    /// Its files belong to the owners in their attributes.
     pub has_owners: bool,
     /// Nobody but the guest changes it.
     pub is_exclusive: bool,
@@ -113,6 +110,11 @@ fn exchange(number: u32, one: u32, other: u32) -> u32 {
     }
 }
 
+/// Whether a file of this kind has attributes that say whose it is ([`crate::owner`]).
+pub fn can_be_recorded(kind: FileType) -> bool {
+    matches!(kind, FileType::RegularFile | FileType::Directory)
+}
+
 impl Share {
     /// A share that nobody has mounted; what is `closed` is not shown, if the record says so.
     pub fn new(
@@ -134,17 +136,16 @@ impl Share {
             closes_unreadable: hides_secrets && !is_writable,
         };
         let closed = hides_secrets.then(|| Arc::clone(closed));
-        let has_owners = record.flags & flags::HAS_OWNERS != 0;
         let for_naming = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
             inodes: Inodes::new(directory, limits, closed)?,
             handles: Handles::new(descriptors / 2),
-            is_writable: is_writable && !has_owners,
+            is_writable,
             allows_privileges: record.flags & flags::ALLOWS_PRIVILEGES != 0,
             is_root: rustix::process::geteuid().is_root(),
             is_started: AtomicBool::new(false),
             agreed: Agreed::default(),
-            has_owners,
+            has_owners: record.flags & flags::HAS_OWNERS != 0,
             is_exclusive: record.flags & flags::EXCLUSIVE != 0,
             is_written_back: record.flags & flags::WRITTEN_BACK != 0,
             has_attributes: record.flags & flags::WITHOUT_ATTRIBUTES == 0,
@@ -185,8 +186,19 @@ impl Share {
     /// other users of the host the rights of who runs us, or of root. On a directory they mean something else
     /// (inode(7)).
     pub fn mode(&self, kind: FileType, mode: u32) -> Mode {
+        if self.has_owners {
+            let is_directory = kind == FileType::Directory;
+            let recorded = can_be_recorded(kind).then(|| Owner::mode_on_host(mode, is_directory));
+            return Mode::from_raw_mode(recorded.unwrap_or(mode & 0o777));
+        }
         let is_stripped = kind != FileType::Directory && !self.allows_privileges;
         Mode::from_raw_mode(mode & if is_stripped { 0o1777 } else { 0o7777 })
+    }
+
+    /// Whether the guest may set attributes that the host's kernel believes. Where owners are recorded it may not: who
+    /// writes to a program takes capabilities from it, which no request would tell here.
+    pub fn may_be_believed(&self) -> bool {
+        self.allows_privileges && !self.has_owners
     }
 
     /// Nothing is changed in a share that is only to be read.
@@ -263,25 +275,23 @@ impl Share {
         Some(act(&open.file))
     }
 
-    /// Mode, user and group of a file as the guest sees them.
-    fn owner(&self, inode: &Arc<Inode>, status: &rustix::fs::Statx) -> (u32, u32, u32) {
-        let mode = u32::from(status.stx_mode);
-        match self.recorded(inode) {
-            Some(owner) => (mode & !PERMISSIONS | owner.mode, owner.user, owner.group),
-            None => (mode, self.user(status.stx_uid), self.group(status.stx_gid)),
-        }
+    /// Whose a file is, recorded or not, and its permissions.
+    pub fn owner(&self, inode: &Arc<Inode>, status: &rustix::fs::Statx) -> Owner {
+        self.recorded(inode).unwrap_or_else(|| Owner {
+            user: self.user(status.stx_uid),
+            group: self.group(status.stx_gid),
+            mode: u32::from(status.stx_mode) & PERMISSIONS,
+        })
     }
 
-    /// Owner and permissions that are recorded in the attributes of a file or directory, where they count.
+    /// What is recorded of a file, where that counts.
     fn recorded(&self, inode: &Arc<Inode>) -> Option<Owner> {
         let kind = inode.nature(&self.inodes).ok()?.kind;
-        let has_attributes = matches!(kind, FileType::RegularFile | FileType::Directory);
-        if !self.has_owners || !has_attributes {
+        if !self.has_owners || !can_be_recorded(kind) {
             return None;
         }
         let mut value = Vec::with_capacity(MAX_OWNER_BYTES);
-        let read = |path: &str| getxattr(path, OWNER, spare_capacity(&mut value));
-        self.by_path(inode, read).ok()?;
+        self.by_path(inode, |path| getxattr(path, OWNER, spare_capacity(&mut value))).ok()?;
         Owner::parse(&value)
     }
 
@@ -289,7 +299,7 @@ impl Share {
     pub fn attributes(&self, inode: &Arc<Inode>, status: &rustix::fs::Statx) -> Attr {
         // It has been found, or else there were no attributes.
         let is_closed = inode.nature(&self.inodes).is_ok_and(|nature| nature.is_closed);
-        let (mode, user, group) = self.owner(inode, status);
+        let owner = self.owner(inode, status);
         let device = rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor);
         let time = |seconds: i64| seconds as u64;
         // Two file systems may use the same number, and the guest sees one file system.
@@ -304,10 +314,10 @@ impl Share {
             atimensec: status.stx_atime.tv_nsec,
             mtimensec: status.stx_mtime.tv_nsec,
             ctimensec: status.stx_ctime.tv_nsec,
-            mode,
+            mode: u32::from(status.stx_mode) & !PERMISSIONS | owner.mode,
             nlink: status.stx_nlink,
-            uid: user,
-            gid: group,
+            uid: owner.user,
+            gid: owner.group,
             // As Linux encodes a device in 32 bits (new_encode_dev).
             rdev: status.stx_rdev_minor & 0xff
                 | status.stx_rdev_major << 8

@@ -59,6 +59,8 @@ impl Drop for Place {
 /// A kernel that has mounted a share.
 struct Kernel {
     share: Share,
+    /// Who asks.
+    user: u32,
     memory: Arc<GuestMemoryMmap>,
 }
 
@@ -90,7 +92,7 @@ impl Kernel {
         let share =
             Share::new(directory, &record, Arc::clone(&memory), descriptors, &Arc::new(closed));
         let share = share.unwrap();
-        Self { share, memory }
+        Self { share, user: us.as_raw(), memory }
     }
 
     fn new(path: &Path, writable: bool) -> Self {
@@ -127,7 +129,7 @@ impl Kernel {
             opcode,
             unique: 77,
             nodeid: node,
-            uid: rustix::process::getuid().as_raw(),
+            uid: self.user,
             gid: rustix::process::getgid().as_raw(),
             pid: 1234,
             ..InHeader::default()

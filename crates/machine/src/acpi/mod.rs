@@ -3,8 +3,8 @@
 //! Nothing can be asked of firmware: the tables describe fixed hardware only, ACPI mode is always on (no SMI command
 //! port), and the one sleep state is off.
 //!
-//! Most machines have no firmware, and find the tables in memory ([`build`]). Where a machine starts firmware of its own,
-//! that is given the same tables in files ([`linked`]), because it decides where they are.
+//! Most machines have no firmware, and find the tables in memory ([`build`]). Where a machine starts firmware of its
+//! own, that is given the same tables in files ([`linked`]), because it decides where they are.
 
 mod fixed;
 mod interrupts;

@@ -12,23 +12,13 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::process::{Command, Stdio};
 
+use host::subordinate::{COUNT, SubordinateIds, Superuser};
 use rustix::process::{getegid, geteuid};
 
 /// The first of the users that root's pods have: in the range in which others put containers without an entry in
 /// /etc/subuid (systemd-nspawn(1), uid 524288 to 1878982656), the last part.
 const FIRST_OF_ROOT: u32 = 1_878_982_656;
-
-/// How many users and groups a pod has, if not one.
-const COUNT: u32 = 65_536;
-
-/// Users and groups that a user may map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Range {
-    first: u32,
-    count: u32,
-}
 
 /// Which users of the host those of a pod are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,13 +29,6 @@ pub enum Users {
     Ranges(SubordinateIds),
     /// Users of nobody's.
     OfRoot,
-}
-
-/// Ranges of users and of groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SubordinateIds {
-    users: Range,
-    groups: Range,
 }
 
 impl fmt::Display for Users {
@@ -69,17 +52,7 @@ impl Users {
             // The superuser of a user namespace that has not so many users is one user of the host.
             return if maps.iter().all(has_all) { Users::OfRoot } else { Users::One };
         }
-        let uid = geteuid().as_raw();
-        let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let name = name_of(uid, &accounts);
-        let range = |path: &str| range_of(uid, name, &fs::read_to_string(path).ok()?);
-        let has_tools = ["newuidmap", "newgidmap"].iter().all(|tool| is_there(tool));
-        match (range("/etc/subuid"), range("/etc/subgid")) {
-            (Some(users), Some(groups)) if has_tools => {
-                Users::Ranges(SubordinateIds { users, groups })
-            }
-            _ => Users::One,
-        }
+        SubordinateIds::of_process().map_or(Users::One, Users::Ranges)
     }
 
     /// Whether there is more than one group.
@@ -110,10 +83,7 @@ impl Users {
                 write("uid_map", &map)?;
                 write("gid_map", &map)
             }
-            Users::Ranges(ids) => {
-                run("newuidmap", process, uid, ids.users)?;
-                run("newgidmap", process, gid, ids.groups)
-            }
+            Users::Ranges(ids) => ids.map(process, Superuser::Caller),
         }
     }
 }
@@ -128,51 +98,6 @@ fn has_users_of_root(map: &str) -> bool {
     })
 }
 
-/// Has a tool map 0 to who we are and those after it to a range.
-fn run(tool: &str, process: u32, own: u32, range: Range) -> io::Result<()> {
-    let numbers = [process, 0, own, 1, 1, range.first, range.count];
-    let output = Command::new(tool)
-        .args(numbers.map(|number| number.to_string()))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(io::Error::other(format!("{tool}: {}", said.trim_end())))
-        }
-    }
-}
-
-fn is_there(tool: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(tool).is_file())
-}
-
-/// The name of a user, by the lines of /etc/passwd.
-fn name_of(uid: u32, accounts: &str) -> Option<&str> {
-    accounts.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
-    })
-}
-
-/// The first range of a user's that is large enough for one, by the lines of /etc/subuid: `USER:FIRST:COUNT`, by name
-/// or number.
-fn range_of(uid: u32, name: Option<&str>, lines: &str) -> Option<Range> {
-    lines.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let whose = fields.next()?;
-        let (first, count) = (fields.next()?.parse().ok()?, fields.next()?.trim().parse().ok()?);
-        let is_ours = Some(whose) == name || whose.parse() == Ok(uid);
-        let count = u32::min(count, COUNT - 1);
-        (is_ours && count > 0 && u32::checked_add(first, count).is_some())
-            .then_some(Range { first, count })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,22 +108,5 @@ mod tests {
         assert!(!has_users_of_root("         0       1000          1\n"));
         assert!(!has_users_of_root("0 100000 65536\n65536 0 1\n"));
         assert!(!has_users_of_root(""));
-    }
-
-    #[test]
-    fn ranges_are_a_users_own() {
-        let accounts = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nbad\n";
-        assert_eq!(name_of(1000, accounts), Some("ann"));
-        assert_eq!(name_of(7, accounts), None);
-        let lines = "bob:100000:65536\nnonsense\nann:0:0\nann:165536:65536\n1001:5:10\n\
-            1002:4294967295:65536\n";
-        let check = |uid, name, expected: Option<(u32, u32)>| {
-            let expected = expected.map(|(first, count)| Range { first, count });
-            assert_eq!(range_of(uid, name, lines), expected, "{uid}");
-        };
-        check(1000, Some("ann"), Some((165_536, 65_535)));
-        check(1001, None, Some((5, 10)));
-        check(1002, None, None);
-        check(1003, Some("eve"), None);
     }
 }
