@@ -34,6 +34,8 @@ impl File {
 pub struct Stanza {
     /// All that is said of it.
     pub text: String,
+    /// Its version.
+    pub version: String,
     /// The file.
     pub file: File,
     /// Where that is below the site.
@@ -43,9 +45,10 @@ pub struct Stanza {
 impl Stanza {
     fn new(text: &str) -> Option<(String, Self)> {
         let name = field(text, "Package")?;
+        let version = field(text, "Version")?.to_owned();
         let file = File::new(field(text, "SHA256")?, field(text, "Size")?)?;
         let path = field(text, "Filename").filter(|path| is_path(path))?.to_owned();
-        Some((name.to_owned(), Self { text: text.to_owned(), file, path }))
+        Some((name.to_owned(), Self { text: text.to_owned(), version, file, path }))
     }
 }
 

@@ -4,8 +4,11 @@
 //! which has the checksum of each package ([`index`]). So it does not matter who delivers them: the archive is asked by
 //! HTTPS, and a mirror that the user names may be asked by HTTP.
 //!
-//! What is not checked: whether a mirror shows an old suite. Those that say until when they are valid, as backports do,
-//! are refused later; a stable release says nothing of that.
+//! A release's security updates are a suite of their own, at a site of their own beside the archive; of a package that
+//! both have the newer one counts ([`version`]). A mirror may lack that site, which the user is told.
+//!
+//! What is not checked: whether a mirror shows an old suite. Those that say until when they are valid, as backports and
+//! security updates do, are refused later; a stable release says nothing of that.
 //!
 //! (Debian, "Repository Format": wiki.debian.org/DebianRepository/Format.)
 
@@ -31,6 +34,7 @@ use super::progress::Progress;
 
 mod index;
 mod signature;
+mod version;
 
 pub(crate) use index::field;
 
@@ -45,6 +49,13 @@ const SUITE: &str = "trixie";
 
 /// The suite with newer packages for that release.
 pub const BACKPORTS: &str = "trixie-backports";
+
+/// The releases that have security updates, and what these are called behind their names: the suite's and the site's.
+const SECURED: [&str; 2] = ["bookworm", SUITE];
+const SECURITY: &str = "-security";
+
+/// How the address of a site ends that has security updates beside it.
+const BESIDE_SECURITY: &str = "/debian";
 
 /// The list of packages, as it is packed.
 const INDEX: &str = "main/binary-amd64/Packages.xz";
@@ -91,11 +102,20 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Archive {
     site: String,
+    /// Somebody else's copy.
+    is_mirror: bool,
     suite: String,
     keys: Vec<SignedPublicKey>,
     directory: PathBuf,
     agent: Agent,
-    packages: HashMap<String, Stanza>,
+    packages: HashMap<String, Package>,
+}
+
+/// A package, and the site that has it.
+#[derive(Debug)]
+struct Package {
+    site: String,
+    stanza: Stanza,
 }
 
 impl Archive {
@@ -118,7 +138,8 @@ impl Archive {
             .build();
         let agent = Agent::new_with_config(configuration);
         let (site, suite) = (site.trim_end_matches('/').to_owned(), SUITE.to_owned());
-        Ok(Self { site, suite, keys, directory, agent, packages: HashMap::new() })
+        let is_mirror = site != SITE;
+        Ok(Self { site, is_mirror, suite, keys, directory, agent, packages: HashMap::new() })
     }
 
     /// Use this suite.
@@ -137,14 +158,53 @@ impl Archive {
     /// Fetches the list of packages.
     pub fn update(&mut self, progress: &Progress) -> Result<(), Error> {
         progress.say("reading the list of Debian's packages");
-        let suite = format!("{}/dists/{}", self.site, self.suite);
+        let site = self.site.clone();
+        self.packages.clear();
+        self.add_list(&site, &self.suite.clone(), progress)?;
+        if !SECURED.contains(&&*self.suite) {
+            return Ok(());
+        }
+        let without = "packages come without Debian's security updates";
+        if !site.ends_with(BESIDE_SECURITY) {
+            progress.tell(&format!("{without}: {site} does not end in {BESIDE_SECURITY}"));
+            return Ok(());
+        }
+        let suite = [&self.suite, SECURITY].concat();
+        match self.add_list(&[&site, SECURITY].concat(), &suite, progress) {
+            Err(error) if self.is_mirror => {
+                progress.tell(&format!("{without}: {error}"));
+                Ok(())
+            }
+            added => added,
+        }
+    }
+
+    /// Adds what is newer in the list of a site.
+    fn add_list(&mut self, site: &str, suite: &str, progress: &Progress) -> Result<(), Error> {
+        for (name, stanza) in self.list(site, suite, progress)? {
+            let known = self.packages.get(&name).map(|package| &*package.stanza.version);
+            if known.is_none_or(|known| version::compare(known, &stanza.version).is_lt()) {
+                self.packages.insert(name, Package { site: site.to_owned(), stanza });
+            }
+        }
+        Ok(())
+    }
+
+    /// The list of packages of a site's suite.
+    fn list(
+        &self,
+        site: &str,
+        name: &str,
+        progress: &Progress,
+    ) -> Result<HashMap<String, Stanza>, Error> {
+        let suite = format!("{site}/dists/{name}");
         let url = format!("{suite}/InRelease");
         let mut signed = Vec::new();
         self.fetch(&url, MAX_RELEASE_BYTES, progress, &mut signed)?;
         let untrusted = |reason| Error::Untrusted { url: url.clone(), reason };
         let release = signature::verified(&signed, &self.keys).map_err(untrusted)?;
         let content = |reason: String| Error::Content { url: url.clone(), reason };
-        index::check(&release, &self.suite, SystemTime::now()).map_err(content)?;
+        index::check(&release, name, SystemTime::now()).map_err(content)?;
         let no_index = || content(format!("it names no {INDEX}"));
         let wanted = index::file(&release, INDEX).ok_or_else(no_index)?;
         // A mirror that is being changed has the old list under this name, too.
@@ -156,20 +216,19 @@ impl Archive {
         let path = self.directory.join("Packages.xz");
         self.fetch_file(&url, &wanted, MAX_INDEX_OF_PACKAGES_BYTES, progress, &path)?;
         let read = File::open(&path).and_then(|file| index::read(io::BufReader::new(file)));
-        self.packages = read.map_err(at(&path))?;
-        Ok(())
+        Ok(read.map_err(at(&path))?)
     }
 
     /// What the list says of a package; nothing if it has none of that name.
     pub fn show(&self, package: &str) -> &str {
-        self.packages.get(package).map(|stanza| &*stanza.text).unwrap_or_default()
+        self.packages.get(package).map(|package| &*package.stanza.text).unwrap_or_default()
     }
 
     /// Downloads a package of the list.
     pub fn download(&self, package: &str, progress: &Progress) -> Result<Option<PathBuf>, Error> {
         progress.say(&format!("downloading {package}"));
-        let Some(stanza) = self.packages.get(package) else { return Ok(None) };
-        let url = format!("{}/{}", self.site, stanza.path);
+        let Some(Package { site, stanza }) = self.packages.get(package) else { return Ok(None) };
+        let url = format!("{site}/{}", stanza.path);
         let refused = |reason: &str| Error::Content { url: url.clone(), reason: reason.to_owned() };
         let name = Path::new(&stanza.path).file_name().ok_or_else(|| refused("it has no name"))?;
         let path = self.directory.join(name);

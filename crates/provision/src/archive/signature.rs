@@ -2,12 +2,14 @@
 
 use pgp::composed::{CleartextSignedMessage, Deserializable, SignedPublicKey};
 
-/// The keys with which the archive signs Debian 12, 13 and, from the day on which it begins, 14: those of the package
-/// debian-archive-keyring, in which the archive's maintainers publish them.
-const DEBIANS: [&[u8]; 4] = [
+/// The keys with which the archive signs Debian 12, 13 and, from the day on which it begins, 14, and their security
+/// updates: those of the package debian-archive-keyring, in which the archive's maintainers publish them.
+const DEBIANS: [&[u8]; 6] = [
     include_bytes!("keys/bookworm-automatic.gpg"),
+    include_bytes!("keys/bookworm-security-automatic.gpg"),
     include_bytes!("keys/bookworm-stable.gpg"),
     include_bytes!("keys/trixie-automatic.gpg"),
+    include_bytes!("keys/trixie-security-automatic.gpg"),
     include_bytes!("keys/trixie-stable.gpg"),
 ];
 

@@ -25,12 +25,16 @@ fn sum(bytes: &[u8]) -> String {
 
 /// What an archive has that `key` signs: one package, and a list in which there are others.
 fn files(key: &SignedSecretKey, header: &str) -> Files {
-    let deb = b"a package".to_vec();
+    suite(key, header, SUITE, "1", b"a package")
+}
+
+/// The same of a suite of this name, whose packages have a version and such bytes.
+fn suite(key: &SignedSecretKey, header: &str, suite: &str, version: &str, deb: &[u8]) -> Files {
     let stanza = |name: &str, path: &str| {
         format!(
-            "Package: {name}\nVersion: 1\nFilename: {path}\nSize: {}\nSHA256: {}\n\n",
+            "Package: {name}\nVersion: {version}\nFilename: {path}\nSize: {}\nSHA256: {}\n\n",
             deb.len(),
-            sum(&deb)
+            sum(deb)
         )
     };
     let list = [
@@ -58,9 +62,9 @@ fn files(key: &SignedSecretKey, header: &str) -> Files {
     );
     let signed = signed.unwrap().to_armored_bytes(Default::default()).unwrap();
     vec![
-        (format!("dists/{SUITE}/InRelease"), signed),
-        (format!("dists/{SUITE}/{INDEX}"), index),
-        ("pool/busybox-static_1_amd64.deb".to_owned(), deb),
+        (format!("dists/{suite}/InRelease"), signed),
+        (format!("dists/{suite}/{INDEX}"), index),
+        ("pool/busybox-static_1_amd64.deb".to_owned(), deb.to_vec()),
     ]
 }
 
@@ -111,13 +115,18 @@ const HEADER: &str = "Suite: stable\nCodename: trixie\n";
 
 /// Busybox's package from such files, as one who trusts `key` gets it.
 fn fetch(files: Files, key: &SignedSecretKey) -> Result<Option<Vec<u8>>, String> {
+    fetch_from(&serve(files), key, "1")
+}
+
+/// The same of a site whose packages have this version.
+fn fetch_from(site: &str, key: &SignedSecretKey, version: &str) -> Result<Option<Vec<u8>>, String> {
     let (work, progress) = (Work::new(), Progress::start());
     let keys = vec![SignedPublicKey::from(key.clone())];
-    let mut archive = Archive::of(&serve(files), keys, &work.0).map_err(|it| it.to_string())?;
+    let mut archive = Archive::of(site, keys, &work.0).map_err(|it| it.to_string())?;
     archive.update(&progress).map_err(|error| error.to_string())?;
     assert_eq!(archive.show("linux-image-evil"), "", "it leads out of the archive");
     assert_eq!(archive.show("other"), "", "nobody needs it");
-    assert!(archive.show("linux-image-amd64").contains("Version: 1"));
+    assert!(archive.show("linux-image-amd64").contains(&format!("Version: {version}\n")));
     let fetched = archive.download("busybox-static", &progress);
     let fetched = fetched.map_err(|error| error.to_string())?;
     Ok(fetched.map(|path| fs::read(path).unwrap()))
@@ -132,6 +141,32 @@ fn check_refused(files: Files, key: &SignedSecretKey, word: &str) {
 fn a_package_comes_from_an_archive_that_is_signed() {
     let key = key();
     assert_eq!(fetch(files(&key, HEADER), &key), Ok(Some(b"a package".to_vec())));
+}
+
+#[test]
+fn of_a_package_with_a_security_update_the_newer_one_counts() {
+    let key = key();
+    let site = |version, security: Option<(&str, &str)>| {
+        let below = |site: &str, files: Files| {
+            files.into_iter().map(|(name, bytes)| (format!("{site}/{name}"), bytes)).collect()
+        };
+        let mut all: Files = below("debian", suite(&key, HEADER, SUITE, version, b"a package"));
+        if let Some((version, header)) = security {
+            let files = suite(&key, header, "trixie-security", version, b"an update");
+            all.extend::<Files>(below("debian-security", files));
+        }
+        format!("{}debian/", serve(all))
+    };
+    let header = "Codename: trixie-security\n";
+    let newer = fetch_from(&site("6.12.9-1", Some(("6.12.10-1", header))), &key, "6.12.10-1");
+    assert_eq!(newer, Ok(Some(b"an update".to_vec())));
+    let older = fetch_from(&site("6.12.9-1", Some(("6.12.9-1~deb13u1", header))), &key, "6.12.9-1");
+    assert_eq!(older, Ok(Some(b"a package".to_vec())));
+    // A mirror may have none, or what is none.
+    let none = fetch_from(&site("6.12.9-1", None), &key, "6.12.9-1");
+    assert_eq!(none, Ok(Some(b"a package".to_vec())));
+    let other = fetch_from(&site("6.12.9-1", Some(("7-1", "Codename: sid\n"))), &key, "6.12.9-1");
+    assert_eq!(other, Ok(Some(b"a package".to_vec())));
 }
 
 #[test]
@@ -205,9 +240,14 @@ fn debians_own_archive_is_believed() {
         return println!("left out: the host's apt has no mirror of Debian's");
     };
     let (work, progress) = (Work::new(), Progress::start());
-    assert_eq!(signature::debians().len(), 4);
+    assert_eq!(signature::debians().len(), 6);
     let mut archive = Archive::of(&site, signature::debians(), &work.0).unwrap();
     archive.update(&progress).unwrap();
+    let security = |package: &Package| package.site.ends_with(SECURITY);
+    println!(
+        "{} packages are security updates",
+        archive.packages.values().filter(|it| security(it)).count()
+    );
     let kernel = archive.show("linux-image-cloud-amd64");
     assert!(kernel.contains("Depends: linux-image-6.12"), "{kernel:?}");
     let package = archive.download("busybox-static", &progress).unwrap().unwrap();
