@@ -14,6 +14,7 @@
 
 pub mod debug_console;
 pub mod debug_exit;
+pub mod flash;
 pub mod fw_cfg;
 pub mod limits;
 pub mod post;
@@ -22,6 +23,7 @@ pub mod virtio;
 
 pub use debug_console::DebugConsole;
 pub use debug_exit::DebugExit;
+pub use flash::Flash;
 pub use fw_cfg::FwCfg;
 pub use post::Post;
 pub use serial::Serial;

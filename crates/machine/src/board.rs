@@ -34,7 +34,7 @@ use vm_memory::GuestAddress;
 use xen_abi::vcpu::GuestContext;
 use xen_io::device::BackEnd;
 
-use crate::bus::{self, PortDevice, Size, Width};
+use crate::bus::{self, MemoryDevice, PortDevice, Size, Width};
 use crate::hypercall::{Answer, Call};
 use crate::interrupts::{Fault, InterruptLine, StartUp, Wake};
 use crate::layout;
@@ -153,6 +153,22 @@ pub trait Backplane {
         width: Width,
         device: Box<dyn PortDevice>,
     ) -> Result<(), bus::Error>;
+
+    /// Plug in a device that is reached through `bytes` memory addresses from `first` on, where no RAM is.
+    ///
+    /// # Errors
+    ///
+    /// [`bus::Error`] when another such device is there, or the board has none.
+    fn add_memory_device(
+        &mut self,
+        name: &'static str,
+        first: GuestAddress,
+        bytes: u64,
+        device: Box<dyn MemoryDevice>,
+    ) -> Result<(), bus::Error> {
+        let _ = (first, bytes, device);
+        Err(bus::Error::NoMemoryBus { name })
+    }
 
     /// Connect line `number` of a board that has lines of characters without ports (consoles of a paravirtual machine):
     /// what the guest says goes to `output`. Where what it is to read is put; none on other boards.

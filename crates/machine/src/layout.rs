@@ -47,6 +47,11 @@ pub fn firmware(bytes: u64) -> (GuestAddress, u64) {
     (GuestAddress(ABOVE_4G.0.saturating_sub(bytes)), bytes)
 }
 
+/// The flash with so many bytes that keeps its variables, directly below the `firmware` with so many.
+pub fn flash(bytes: u64, firmware: u64) -> (GuestAddress, u64) {
+    (GuestAddress(ABOVE_4G.0.saturating_sub(firmware).saturating_sub(bytes)), bytes)
+}
+
 /// Where firmware finds itself a second time, as far as it has so many bytes: code of 16-bit mode starts there. (It is
 /// a copy in RAM.)
 pub const FIRMWARE_SHADOW: GuestAddress = GuestAddress(0xe_0000);

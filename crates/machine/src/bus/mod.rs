@@ -2,14 +2,18 @@
 //!
 //! A device claims the range of ports that it decodes; two cannot have the same port. An access belongs to the device
 //! at its first byte. A port that no device has claimed reads as all ones, and writes to it are lost, as on a PCI bus
-//! after a master abort. Devices at memory addresses are functions of the PCI bus ([`crate::pci`]).
+//! after a master abort. Devices at memory addresses are functions of the PCI bus ([`crate::pci`]), but for the few
+//! whose addresses are fixed ([`MemoryDevice`]).
 
 mod access;
+mod memory;
 mod ports;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use access::{Decoder, Plugged, PortBus};
+pub(crate) use memory::MemoryBus;
+pub use memory::MemoryDevice;
 pub use ports::{PortDevice, Ports, Route, Width};
 
 /// Bytes in one access.
@@ -67,6 +71,12 @@ pub enum Error {
         name: &'static str,
         /// Its first address.
         address: u64,
+    },
+    /// Nothing of this board's can be at memory addresses.
+    #[error("{name} cannot be added: this board has no devices at memory addresses")]
+    NoMemoryBus {
+        /// The device.
+        name: &'static str,
     },
     /// See [`crate::limits::MAX_BUS_DEVICES`].
     #[error("{name} cannot be added: the bus is full; remove a device")]

@@ -7,7 +7,7 @@ use vm_memory::GuestAddress;
 
 use super::port_map::Target;
 use crate::board::Config;
-use crate::bus::{PortBus, Size};
+use crate::bus::{MemoryBus, PortBus, Size};
 use crate::interrupts::Controllers;
 use crate::layout::{APIC_BYTES, DEVICE_HOLE, HIGH_MEMORY, IO_APIC, irq};
 use crate::pci::Root;
@@ -21,6 +21,7 @@ pub(super) struct Chipset {
     pub clock: Arc<dyn Clock>,
     pub controllers: Controllers,
     pub port_bus: PortBus<Target>,
+    pub memory_bus: MemoryBus,
     pub pci: Root,
     pub pit: Pit,
     pub rtc: Rtc,
@@ -42,6 +43,7 @@ impl Chipset {
             clock,
             controllers,
             port_bus: PortBus::default(),
+            memory_bus: MemoryBus::default(),
             pci,
             pit: Pit::default(),
             rtc: Rtc::default(),
@@ -55,6 +57,7 @@ impl Chipset {
     pub fn reset(&mut self) {
         let now = self.clock.now();
         self.port_bus.reset();
+        self.memory_bus.reset();
         self.pci.reset();
         self.pit = Pit::default();
         self.rtc.reset();
@@ -106,6 +109,9 @@ impl Chipset {
             self.controllers.synchronize();
             return part_of(self.controllers.read_io_apic(within & !3), within, size);
         }
+        if let Some(value) = self.memory_bus.read(address, size) {
+            return value;
+        }
         if self.pci.is_at(address) {
             return self.pci.read(address, size) & size.mask();
         }
@@ -120,7 +126,7 @@ impl Chipset {
                 self.controllers.synchronize();
                 self.controllers.write_io_apic(within, value as u32);
             }
-        } else if self.pci.is_at(address) {
+        } else if !self.memory_bus.write(address, size, value) && self.pci.is_at(address) {
             self.pci.write(address, size, value & size.mask());
         }
     }

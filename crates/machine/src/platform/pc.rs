@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use locks::Unpoisoned;
+use vm_memory::GuestAddress;
 
 use super::chipset::Chipset;
 use super::local::Local;
 use super::port_map;
 use crate::board::{Backplane, Config, Error, Surroundings};
-use crate::bus::{self, PortDevice, Width};
+use crate::bus::{self, MemoryDevice, PortDevice, Width};
 use crate::interrupts::{
     Controllers, Inputs, InterruptLine, LineStates, LocalApic, Message, Router,
 };
@@ -139,6 +140,16 @@ impl Backplane for Platform {
     ) -> Result<(), bus::Error> {
         let mut chipset = self.chipset.lock().unpoisoned();
         chipset.port_bus.add(name, first, count, width, device)
+    }
+
+    fn add_memory_device(
+        &mut self,
+        name: &'static str,
+        first: GuestAddress,
+        bytes: u64,
+        device: Box<dyn MemoryDevice>,
+    ) -> Result<(), bus::Error> {
+        self.chipset.lock().unpoisoned().memory_bus.add(name, first, bytes, device)
     }
 
     fn add_pci_function(&mut self, function: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
