@@ -109,8 +109,22 @@ impl Buffer {
 ///
 /// What Linux says, or [`io::ErrorKind::InvalidInput`].
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Without it, opening a pipe waits for somebody to write.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    open(path, false)
+}
+
+/// The same for writing as well.
+///
+/// # Errors
+///
+/// As [`open_regular`].
+pub fn open_regular_to_write(path: &Path) -> io::Result<File> {
+    open(path, true)
+}
+
+fn open(path: &Path, writes: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    // Without the flag, opening a pipe waits for somebody to write.
+    let file = options.read(true).write(writes).custom_flags(libc::O_NONBLOCK).open(path)?;
     let kind = file.metadata()?.file_type();
     if kind.is_file() {
         return Ok(file);

@@ -62,7 +62,7 @@ pub mod vectored;
 pub mod watch;
 
 pub use available::Available;
-pub use buffer::{Buffer, open_regular};
+pub use buffer::{Buffer, open_regular, open_regular_to_write};
 pub use inherited::raise_descriptor_limit;
 pub use lifeline::continue_at_hang_up;
 pub use limits::SPARE_PAGES;

@@ -56,7 +56,7 @@ pub use disk::{Disk, Format};
 pub use engine::{Engine, UserExecution};
 pub use error::Error;
 pub use extent::Extent;
-pub use firmware::Firmware;
+pub use firmware::{Firmware, Variables};
 pub use gdb::{Gdb, GdbAddress};
 pub use hostname::parse as parse_hostname;
 pub use life::{Life, Restart, parse_label};
@@ -336,6 +336,8 @@ impl Spec {
         self.root.other().into_iter().for_each(|other| add("root.", other));
         self.boot.disk.iter().for_each(|disk| add("boot.disk.", &disk.other));
         self.boot.firmware.iter().for_each(|it| add("boot.firmware.", &it.other));
+        let variables = self.boot.firmware.iter().flat_map(|it| &it.vars);
+        variables.for_each(|it| add("boot.firmware.vars.", &it.other));
         self.devices.iter().for_each(|device| add("devices.", device.other()));
         self.mounts.iter().for_each(|mount| add("mounts.", &mount.other));
         self.caches.iter().for_each(|cache| add("caches.", &cache.other));

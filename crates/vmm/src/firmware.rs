@@ -1,6 +1,7 @@
 //! A machine's own firmware: an image as a PC's flash has it, which ends at 4 GiB and is started by RESET.
 //!
-//! It is a ROM: what the guest writes there is lost. Its end is once more below 1 MiB, in RAM, for code of 16-bit mode.
+//! It is a ROM: what the guest writes there is lost. (Variables of its own are in flash below it,
+//! [`crate::devices::Flash`].) Its end is once more below 1 MiB, in RAM, for code of 16-bit mode.
 //! It is hostile as any guest is; nothing of the image is looked at but its first instruction.
 
 use machine::Board;
@@ -8,6 +9,7 @@ use machine::layout::{self, FIRMWARE_SHADOW_BYTES, HIGH_MEMORY};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use crate::limits::MAX_FIRMWARE_BYTES;
+use devices::flash::BLOCK_BYTES;
 
 /// The unit of memory.
 const PAGE_BYTES: usize = 4096;
@@ -32,6 +34,13 @@ pub enum Error {
          jump; give one with the code, such as OVMF.fd or OVMF_CODE.fd"
     )]
     NoStart,
+    /// Nothing, too much, or not a number of blocks, of variables.
+    #[error(
+        "it has {0} bytes, and the variables of firmware have a multiple of 4 KiB, at most {most} \
+         MiB together with the firmware",
+        most = MAX_FIRMWARE_BYTES >> 20
+    )]
+    Variables(u64),
     /// Not on this board.
     #[error("only a PC has firmware")]
     NoPc,
@@ -62,6 +71,19 @@ fn check(image: &[u8]) -> Result<(), Error> {
     match starts(&image[length - RESET_VECTOR_BYTES..]) {
         true => Ok(()),
         false => Err(Error::NoStart),
+    }
+}
+
+/// Whether so many bytes of variables fit below firmware of so many.
+///
+/// # Errors
+///
+/// [`Error::Variables`].
+pub fn check_variables(bytes: u64, firmware: u64) -> Result<(), Error> {
+    let fits = bytes <= MAX_FIRMWARE_BYTES.saturating_sub(firmware);
+    match fits && bytes != 0 && bytes.is_multiple_of(BLOCK_BYTES as u64) {
+        true => Ok(()),
+        false => Err(Error::Variables(bytes)),
     }
 }
 
@@ -125,6 +147,20 @@ mod tests {
         check(&image((16 << 20) + 4096, &[0xeb]), Err(Error::Size((16 << 20) + 4096)));
         for nothing in [&[][..], &[0xff; 16], &[0x90; 16], b"a text\n"] {
             check(&image(8192, nothing), Err(Error::NoStart));
+        }
+        for (bytes, firmware, is_good) in [
+            (4096, 4096, true),
+            (540_672, 3_653_632, true),
+            ((16 << 20) - 4096, 4096, true),
+            (16 << 20, 4096, false),
+            (4096, 16 << 20, false),
+            (4096, u64::MAX, false),
+            (0, 4096, false),
+            (4097, 4096, false),
+            (u64::MAX - 4095, 4096, false),
+        ] {
+            let checked = check_variables(bytes, firmware);
+            assert_eq!(checked.is_ok(), is_good, "{bytes} below {firmware}");
         }
         assert_eq!(place::<BareBoard>(&image(4096, &[0xeb])), Err(Error::NoPc));
     }

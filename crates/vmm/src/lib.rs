@@ -64,7 +64,7 @@ pub use devices::{
     Ballooned, ConsolePort, Device, Devices, DirectoryRequests, Netdev, Network, SerialBackend,
     SharedDirectories, SharedDirectory, Sockets, disk,
 };
-pub use firmware::Error as FirmwareError;
+pub use firmware::{Error as FirmwareError, check_variables};
 pub use helpers::cost_of_a_stop;
 pub use limits::{MAX_FIRMWARE_BYTES, MAX_PROCESSORS};
 pub use machine::{Age, Machine, Questions, Stop};

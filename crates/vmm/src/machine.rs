@@ -427,14 +427,14 @@ fn plug_in<B: Board>(
     memory: &DeviceMemory,
     guest_memory: &GuestMemory,
 ) -> Result<Plugged, Error> {
-    let has_firmware = configuration.firmware.is_some();
+    let firmware_bytes = configuration.firmware.as_ref().map(|image| image.len() as u64);
     let mut devices = std::mem::take(&mut configuration.devices);
     if B::HAS_FIRMWARE {
-        let at = if has_firmware { devices.len() } else { 0 };
+        let at = firmware_bytes.map_or(0, |_| devices.len());
         devices.insert(at, Box::new(FirmwareConfiguration(configuration.memory)));
         devices.insert(0, Box::new(Post));
     }
-    let mut slots = Slots::new(board, memory, guest_memory, has_firmware);
+    let mut slots = Slots::new(board, memory, guest_memory, firmware_bytes);
     for device in devices {
         device.plug_in(&mut slots)?;
     }

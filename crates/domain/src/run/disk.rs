@@ -16,7 +16,7 @@ use vmm::disk::{
 
 use crate::say::say;
 
-mod lock;
+pub(super) mod lock;
 
 /// What the default kernel needs for them, in the order in which it is loaded.
 pub const DRIVERS: [&str; 1] = ["virtio_blk"];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use provision::initramfs;
 
-use super::{disk, machine};
+use super::{disk, firmware, machine};
 use crate::{domain, inspect, network, vsock};
 
 /// Why there was no run, or none to its end.
@@ -173,6 +173,9 @@ pub enum Error {
     /// A disk.
     #[error(transparent)]
     Disk(#[from] disk::Error),
+    /// The variables of the machine's firmware.
+    #[error(transparent)]
+    Variables(#[from] firmware::Error),
     /// The machine.
     #[error(transparent)]
     Machine(#[from] machine::Error),

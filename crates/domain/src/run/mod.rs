@@ -7,7 +7,7 @@
 //! - [`guest`]: what boots, with its [`directories`], [`image_disk`] (and its [`partitions`]) and
 //!   [`files`]; [`image`]: what the command gets from its image; [`warm`]: starts from a snapshot of
 //!   a booted guest.
-//! - [`disk`], [`backends`], [`plugged`]: the devices and their back-ends; [`devices`], [`order`]:
+//! - [`disk`], [`firmware`], [`backends`], [`plugged`]: the devices and their back-ends; [`devices`], [`order`]:
 //!   what init must find, and what it is to run.
 //! - [`sandbox`], [`host_resources`]: the host resources that a machine may have; [`shares`]: how much of the
 //!   processors.
@@ -22,6 +22,7 @@ pub mod directories;
 pub mod disk;
 mod error;
 mod files;
+mod firmware;
 mod given_kernel;
 mod guest;
 pub mod host_resources;

@@ -36,7 +36,7 @@ use super::paravirtual::{self, Words, is_paravirtual};
 use super::plugged;
 use super::tail::Tail;
 use super::warm::{Start, Unnamed};
-use super::{backends, devices};
+use super::{backends, devices, firmware};
 
 mod own_init;
 
@@ -80,8 +80,9 @@ fn run_guest(
     let is_plain = guest.is_plain;
     let order = order(spec, &guest.directories);
     let needs = devices::needs(&guest.directories, spec);
-    let keeps_writes =
-        guest.directories.are_written_back() || spec.disks().any(spec::Disk::keeps_writes);
+    let keeps_writes = guest.directories.are_written_back()
+        || spec.disks().any(spec::Disk::keeps_writes)
+        || spec.boot.firmware.as_ref().is_some_and(spec::Firmware::keeps_writes);
     let has_modules = guest.directories.modules.is_some();
     // Nobody removes a cache before the machine's end.
     let _held = std::mem::take(&mut guest.directories.held);
@@ -101,6 +102,7 @@ fn run_guest(
     let kept = domain.keeping.take().map(|kept| kept.hand_over(&mut configuration));
     let _lifelines = kept.transpose()?;
     let handles = backends::open(&mut configuration.devices, spec)?;
+    let of_firmware = firmware::open(&mut configuration, spec)?;
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&spec.watch, &configuration.kernel)?;
     configuration.inspection = inspection;
@@ -112,7 +114,7 @@ fn run_guest(
     let snapshots = Snapshots::new(guest::can_be_restored(spec), has_modules);
     configuration.held = debugging::offer(&spec.watch, domain).map_err(Error::Gdb)?;
     // Everything is open.
-    remark.iter().for_each(|remark| say(remark));
+    remark.iter().chain(&of_firmware).for_each(|remark| say(remark));
     host::inherited::close_marked();
     let run = Prepared {
         spec,

@@ -33,7 +33,7 @@ impl Device for DebugConsole {
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
         let collector = Collector::new(Some(self.0));
-        let has_log = slots.has_firmware.then_some(port::FIRMWARE_LOG);
+        let has_log = slots.firmware_bytes.map(|_| port::FIRMWARE_LOG);
         for first in [port::DEBUG_CONSOLE].into_iter().chain(has_log) {
             let output = Box::new(collector.clone());
             devices::DebugConsole::plug_into(slots.board(), first, output)?;

@@ -44,7 +44,7 @@ impl Device for FirmwareConfiguration {
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
         let processors = slots.processors() as u16;
         let mut device = devices::FwCfg::new(slots.memory(), processors, self.0);
-        if slots.has_firmware {
+        if slots.firmware_bytes.is_some() {
             device = device.for_firmware(self.0);
             for (name, bytes) in self.files(slots)? {
                 let added = device.add_file(name, bytes);

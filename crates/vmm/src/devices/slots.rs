@@ -48,8 +48,8 @@ pub struct Slots<'a> {
     /// The file that is guest memory, for other processes.
     pub(crate) guest_memory: &'a GuestMemory,
     processors: usize,
-    /// The machine starts firmware of its own.
-    pub(crate) has_firmware: bool,
+    /// Bytes of the firmware of its own that the machine starts, if it does.
+    pub(crate) firmware_bytes: Option<u64>,
     pub(crate) plugged: Plugged,
 }
 
@@ -58,11 +58,11 @@ impl<'a> Slots<'a> {
         board: &'a mut dyn Backplane,
         memory: &'a DeviceMemory,
         guest_memory: &'a GuestMemory,
-        has_firmware: bool,
+        firmware_bytes: Option<u64>,
     ) -> Self {
         let processors = board.processors();
         let plugged = Plugged::default();
-        Self { board, memory, guest_memory, processors, has_firmware, plugged }
+        Self { board, memory, guest_memory, processors, firmware_bytes, plugged }
     }
 
     /// How many vCPUs the machine has.

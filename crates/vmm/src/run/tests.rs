@@ -339,7 +339,7 @@ fn build(scripts: Vec<VecDeque<Step>>, input: Option<OwnedFd>) -> Bench {
     ];
     let group = cpu::VcpuGroup::in_memory(&memory).unwrap();
     let device_memory = crate::device_memory::DeviceMemory::new(&memory, &group);
-    let mut slots = Slots::new(&mut platform, &device_memory, &memory, false);
+    let mut slots = Slots::new(&mut platform, &device_memory, &memory, None);
     devices.into_iter().for_each(|device| device.plug_in(&mut slots).unwrap());
     let Plugged { threads, polled, .. } = slots.plugged;
     let runner = Runner::new(cpus, platform, polled, clock, wakers).unwrap();
