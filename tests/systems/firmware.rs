@@ -17,6 +17,17 @@ use crate::place::Place;
 /// Code and variables in one.
 const OVMF: &str = "/usr/share/ovmf/OVMF.fd";
 
+/// Code whose variables are in a file of their own, and that.
+const CODE: &str = "/usr/share/OVMF/OVMF_CODE.fd";
+const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS.fd";
+
+/// What the firmware's shell runs by itself: it tells of a variable, sets it, and switches the machine off.
+const SHELL_SCRIPT: &str = "@echo -off\r
+echo it was [%kept%]\r
+set kept yes\r
+reset -s\r
+";
+
 /// Where GRUB for UEFI is.
 const GRUB: &str = "/usr/lib/grub/x86_64-efi";
 
@@ -106,6 +117,44 @@ fn without_a_disk_there_is_the_firmwares_shell() {
 }
 
 #[test]
+fn variables_are_kept_in_a_file() {
+    if !has(&[CODE, VARIABLES, "/usr/bin/mformat"]) {
+        return;
+    }
+    let place = Place::new();
+    let file = |name: &str| place.path.join(name).to_str().expect("text").to_owned();
+    let (script, disk, variables) = (file("startup.nsh"), file("disk.img"), file("variables"));
+    fs::write(&script, SHELL_SCRIPT).expect("there is room");
+    File::create(&disk).and_then(|it| it.set_len(PARTITION_BYTES)).expect("there is room");
+    does("mformat", &["-i", &disk, "-F", "::"]);
+    does("mcopy", &["-i", &disk, &script, "::/"]);
+    fs::copy(VARIABLES, &variables).expect("there is room");
+    let bytes = || fs::read(&variables).expect("it was made");
+    let check = |name: &str, keep: &str, expected: &str| {
+        let firmware = format!("{CODE},vars={variables}{keep}");
+        let disk = format!("{disk},snapshot");
+        place.detach(name, &["--firmware", &firmware, "--disk", &disk]);
+        if keep == ",keep" {
+            // It is this machine's alone.
+            let run = ["run", "--firmware", &firmware];
+            assert!(place.complains(&run).contains("another machine"), "{firmware}");
+        }
+        wait_for("it has ended", || place.state(name).as_deref() == Some("ended (0)"));
+        let console = place.console(name);
+        assert!(console.contains(&format!("it was [{expected}]")), "{console}");
+    };
+    let original = bytes();
+    check("first", "", "");
+    assert!(bytes() == original, "a copy was written to");
+    check("second", ",keep", "");
+    let kept = bytes();
+    assert!(kept != original && kept.len() == original.len(), "nothing was kept");
+    check("third", "", "yes");
+    assert!(bytes() == kept, "a copy was written to");
+    check("fourth", ",keep", "yes");
+}
+
+#[test]
 fn an_efi_disk_is_booted_and_booted_again() {
     if !has(&[OVMF, GRUB, "/usr/bin/grub-mkstandalone", "/usr/bin/mformat"]) {
         return;
@@ -120,6 +169,56 @@ fn an_efi_disk_is_booted_and_booted_again() {
     let times = |what: &str| console.matches(what).count();
     let booted = "booted with BOOT_IMAGE=/vmlinuz console=ttyS0 of=the-disk";
     assert_eq!([times(booted), times("on 2 processors"), times("by UEFI")], [2; 3], "{console}");
+}
+
+#[test]
+fn what_has_no_variables_is_refused() {
+    let place = Place::new();
+    let (code, path) = (place.path.join("code"), place.path.join("variables"));
+    let mut image = vec![0xff; 8192];
+    image[8192 - 16] = 0xe9;
+    let write = |path: &Path, bytes: &[u8]| fs::write(path, bytes).expect("there is room");
+    write(&code, &image);
+    let (code, name) = (code.to_str().expect("text"), path.to_str().expect("text"));
+    let check_both = |expected: [&str; 2]| {
+        for (keep, expected) in ["", ",keep"].into_iter().zip(expected) {
+            let firmware = format!("{code},vars={name}{keep}");
+            let output = place.output(&["run", "--timeout", "1", "--firmware", &firmware]);
+            let said = text(&output.stderr);
+            assert!(said.contains(expected) && said.contains(name), "{firmware}: {said}");
+            assert_eq!(output.status.code(), Some(125), "{firmware}: {said}");
+        }
+    };
+    let check = |expected| check_both([expected; 2]);
+    check("No such file");
+    write(&path, b"");
+    check("it has 0 bytes");
+    write(&path, &[0xff; 4097]);
+    check("multiple of 4 KiB");
+    write(&path, &[0; 4096]);
+    check("does not begin with a volume of variables");
+    File::create(&path).and_then(|it| it.set_len(16 << 20)).expect("a file has holes");
+    check("at most 16 MiB together");
+    fs::remove_file(&path).expect("it was made");
+    fs::create_dir(&path).expect("there is room");
+    check_both(["it is a directory", "Is a directory"]);
+    fs::remove_dir(&path).expect("it was made");
+    does("mkfifo", &[name]);
+    check("it is a pipe");
+    fs::remove_file(&path).expect("it was made");
+    // An image that has the volume itself would not look there.
+    let mut volume = vec![0; 16];
+    volume.extend(b"\x8d\x2b\xf1\xff\x96\x76\x8b\x4c\xa9\x85\x27\x47\x07\x5b\x4f\x50");
+    volume.extend(b"\0\0\0\0\0\0\0\0_FVH");
+    image[..volume.len()].copy_from_slice(&volume);
+    fs::write(code, &image).expect("there is room");
+    write(&path, &[0xff; 4096]);
+    check("has a volume of variables itself");
+    for wrong in ["keep", "vars=", "vars=a,vars=b", "vars=a,ro"] {
+        let firmware = format!("{code},{wrong}");
+        let output = place.output(&["run", "--firmware", &firmware]);
+        assert_eq!(output.status.code(), Some(2), "{firmware}");
+    }
 }
 
 #[test]
