@@ -226,8 +226,10 @@ pub const EXAMPLES: &[Example] = &[
         begins: "sudo apt install ovmf",
         lines: &[
             ("sudo", LeftOut("the packages of a host are its user's")),
-            ("biv", LeftOut("tests/systems boots such a disk, which it makes itself")),
-            ("biv", LeftOut("likewise")),
+            ("--mem 1G", LeftOut("tests/systems boots such a disk, which it makes itself")),
+            ("installer.iso", LeftOut("likewise")),
+            ("cp", LeftOut("the package may not be there")),
+            ("vars=my.fd", LeftOut("tests/systems keeps variables")),
         ],
         ..PLAIN
     },
