@@ -9,25 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use archive::{Destination, Owner, Rules, unpack};
-use libfuzzer_sys::{arbitrary, fuzz_target};
-use tar::{EntryType, Header};
-
-/// One header with contents.
-#[derive(Debug, arbitrary::Arbitrary)]
-struct Part {
-    kind: u8,
-    /// Words of [`WORDS`], with slashes between them.
-    path: Vec<u8>,
-    link: Vec<u8>,
-    /// What is written over the header, its sum not counted.
-    scratches: Vec<(u16, u8)>,
-    data: Vec<u8>,
-}
+use fuzz::tape::Part;
+use libfuzzer_sys::fuzz_target;
 
 /// What paths are made of.
 const WORDS: [&str; 8] = ["x", "y", "..", "", ".", "planted", "outside", "secret"];
-
-const BLOCK_BYTES: usize = 512;
 
 static WORK: LazyLock<PathBuf> = LazyLock::new(|| {
     let work = std::env::temp_dir().join(format!("biv-fuzz-archive-{}", std::process::id()));
@@ -35,37 +21,6 @@ static WORK: LazyLock<PathBuf> = LazyLock::new(|| {
     fs::write(work.join("outside/secret"), "secret").expect("there is room");
     work
 });
-
-fn path_of(words: &[u8]) -> String {
-    let words: Vec<_> = words.iter().take(8).map(|&word| WORDS[usize::from(word) % 8]).collect();
-    words.join("/")
-}
-
-impl Part {
-    fn put(&self, stream: &mut Vec<u8>) {
-        let kinds = b"012345678gxLKS";
-        let mut header = Header::new_gnu();
-        header.set_entry_type(EntryType::new(kinds[usize::from(self.kind) % kinds.len()]));
-        header.set_mode(0o4755);
-        header.set_uid(0);
-        header.set_gid(0);
-        header.set_mtime(0);
-        header.set_size(self.data.len() as u64);
-        let old = header.as_old_mut();
-        for (field, words) in [(&mut old.name, &self.path), (&mut old.linkname, &self.link)] {
-            let text = path_of(words);
-            field[..text.len()].copy_from_slice(text.as_bytes());
-        }
-        let bytes = header.as_mut_bytes();
-        for &(at, value) in &self.scratches {
-            bytes[usize::from(at) % BLOCK_BYTES] = value;
-        }
-        header.set_cksum();
-        stream.extend(header.as_bytes());
-        stream.extend(&self.data);
-        stream.resize(stream.len().next_multiple_of(BLOCK_BYTES), 0);
-    }
-}
 
 fn count(directory: &Path) -> usize {
     fs::read_dir(directory).expect("it is there").count()
@@ -77,7 +32,7 @@ fuzz_target!(|parts: Vec<Part>| {
     fs::create_dir_all(place.join("x")).expect("there is room");
     symlink("../../outside", place.join("x/planted")).expect("there is room");
     let mut stream = Vec::new();
-    parts.iter().for_each(|part| part.put(&mut stream));
+    parts.iter().for_each(|part| part.put(WORDS, &mut stream));
     for name in [Some("x".into()), None] {
         let destination = Destination::Copy(place.clone(), name);
         let _ = unpack(&stream[..], &destination, &Rules::of_a_stranger(Owner::Ours));

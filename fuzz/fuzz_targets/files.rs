@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use files::{Connection, Range, Share, client};
+use files::{Connection, Owners, Range, Share, client};
 use host::GuestMemory;
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress};
@@ -22,7 +22,7 @@ const FILLING: [u8; 4] = [4, 16, 43, 47];
 
 struct Rig {
     memory: GuestMemory,
-    connection: Connection,
+    connections: Vec<Connection>,
     outside: PathBuf,
     _control: std::os::fd::OwnedFd,
 }
@@ -34,7 +34,7 @@ static RIG: LazyLock<Rig> = LazyLock::new(|| {
     let memory = GuestMemory::new(&[(0, MEMORY_BYTES)]).expect("there is memory");
     let (control, theirs) = client::pair().expect("there are sockets");
     std::thread::spawn(move || files::server::serve(&theirs, false, &[]));
-    let share = Share {
+    let share = |owners| Share {
         directory: File::open(outside.join("share")).expect("it is there").into(),
         allows_privileges: false,
         allows_unknown_kinds: false,
@@ -47,19 +47,19 @@ static RIG: LazyLock<Rig> = LazyLock::new(|| {
         validity_milliseconds: 1000,
         host_owner: (0, 0),
         guest_owner: (1000, 1000),
-        has_owners: false,
+        owners,
     };
     let regions: Vec<_> =
         memory.regions().iter().map(|part| (part.guest, part.size, part.file_offset)).collect();
     let memory_file = memory.file().as_fd();
-    let mut connections =
-        client::introduce(control.as_fd(), memory_file, &regions, &[share]).expect("told");
-    let connection = connections.pop().expect("there is one share");
-    Rig { memory, connection, outside, _control: control }
+    let shares = [share(Owners::OfHost), share(Owners::Recorded)];
+    let connections =
+        client::introduce(control.as_fd(), memory_file, &regions, &shares).expect("told");
+    Rig { memory, connections, outside, _control: control }
 });
 
 impl Rig {
-    fn ask(&self, request: &[u8]) {
+    fn ask(&self, share: usize, request: &[u8]) {
         let mut request = request.to_vec();
         request.resize(request.len().max(HEADER_BYTES), 0);
         if FILLING.contains(&request[4]) {
@@ -70,26 +70,28 @@ impl Rig {
         self.memory.map().write_slice(&request, GuestAddress(0)).expect("there is room");
         let readable = [Range { address: 0, bytes: request.len() as u64 }];
         let writable = [Range { address: ANSWER, bytes: 0x1_0000 }];
-        let sent = self.connection.submit(7, readable.into_iter(), writable.into_iter(), false);
+        let connection = &self.connections[share];
+        let sent = connection.submit(7, readable.into_iter(), writable.into_iter(), false);
         assert!(sent.expect("the server lives"), "there is room for one request");
-        let reply = self.connection.receive().expect("the server lives").expect("it answers");
+        let reply = connection.receive().expect("the server lives").expect("it answers");
         assert_eq!(reply.token, 7);
         assert!(reply.bytes <= 0x1_0000, "{reply:?}");
     }
 }
 
-fuzz_target!(|requests: Vec<Vec<u8>>| {
-    let rig = &*RIG;
+fuzz_target!(|asked: (bool, Vec<Vec<u8>>)| {
+    let (rig, (is_recorded, requests)) = (&*RIG, asked);
+    let share = usize::from(is_recorded);
     // INIT, version 7.36, with everything that a kernel could have.
     let mut hello = vec![0; HEADER_BYTES + 16];
     hello[4] = 26;
     hello[HEADER_BYTES] = 7;
     hello[HEADER_BYTES + 4] = 36;
     hello[HEADER_BYTES + 12..].fill(0xff);
-    rig.ask(&hello);
+    rig.ask(share, &hello);
     for request in requests.iter().take(32) {
         let request = &request[..request.len().min(4096)];
-        rig.ask(request);
+        rig.ask(share, request);
     }
     let names = std::fs::read_dir(&rig.outside).expect("it is there").count();
     assert_eq!(names, 1, "something is beside the share");

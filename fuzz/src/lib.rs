@@ -1,5 +1,5 @@
-//! What the targets that drive devices share: a platform with everything plugged in, and a guest that
-//! does what the input says.
+//! What the targets share: those that drive devices a platform with everything plugged in, and a guest that does what
+//! the input says; those that read archives, archives.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ mod mail;
 mod pages;
 pub mod ring;
 mod screen;
+pub mod tape;
 mod wire;
 
 use std::sync::Arc;
