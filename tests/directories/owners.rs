@@ -15,12 +15,13 @@ const MAKE: &str = "cd /v; touch mine program; mkdir theirs common; chown 33:44 
 const TELL: &str = "cd /v; stat -c '%n %u:%g %a' mine program theirs common common/*";
 
 /// What a script says in nobody's machine with the volume at /v, which must succeed; with subordinate users, if he is
-/// to have some.
+/// to have some. Another directory is as ever behind it.
 #[track_caller]
 fn says(place: &Place, has_subordinates: bool, volume: &str, script: &str) -> String {
     let ids = place.0.join("ids");
     fs::write(&ids, format!("nobody:{FIRST}:65536\n")).expect("there is room");
     let volume = format!("{}:/v{volume}", place.share().display());
+    let plain = format!("{}:/w:ro", place.0.display());
     let mut command = Command::new("timeout");
     command.arg("120");
     if has_subordinates {
@@ -31,10 +32,11 @@ fn says(place: &Place, has_subordinates: bool, volume: &str, script: &str) -> St
         command.arg(&ids);
     }
     command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
-    command.arg(place.0.join("biv")).args(["run", "--busybox", "--net=none", "--volume", &volume]);
-    let users =
-        "echo root:x:0:0::/:/bin/sh >/etc/passwd; echo ann:x:7:8::/:/bin/sh >>/etc/passwd; ";
-    command.args(["--", "sh", "-ec", &[users, script].concat()]);
+    command.arg(place.0.join("biv")).args(["run", "--busybox", "--net=none"]);
+    command.args(["--volume", &volume, "--volume", &plain]);
+    let prepare = "test -f /w/biv; test ! -e /v/biv; echo root:x:0:0::/:/bin/sh >/etc/passwd; \
+        echo ann:x:7:8::/:/bin/sh >>/etc/passwd; ";
+    command.args(["--", "sh", "-ec", &[prepare, script].concat()]);
     command.env("HOME", &place.0).env("XDG_CACHE_HOME", place.0.join("cache"));
     let output = command.current_dir("/").output().expect("`timeout` can be started");
     assert!(output.status.success(), "{output:?}");

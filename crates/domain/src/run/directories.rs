@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use files::{Owners, Share};
-use host::subordinate::Superuser;
 use protocol::mounts::{Kind, Mount};
 use provision::caches::Held;
 use rustix::fs::{Mode, OFlags, open};
@@ -357,29 +356,37 @@ impl Directories {
         bytes
     }
 
-    /// Start who serves them, for a machine: a process for those whose users are the host's, and one for each
-    /// namespace.
-    pub fn serve(self, confined: bool) -> Result<Vec<SharedDirectories>, Error> {
-        let mut groups: Vec<(Option<Superuser>, Vec<_>)> = Vec::new();
-        for directory in self.shared {
-            let superuser = match directory.share.owners {
+    /// Start who serves them, for a machine; nothing if there are none. A process has those whose users are the host's,
+    /// and another those of each namespace.
+    pub fn serve(self, confined: bool) -> Result<Option<SharedDirectories>, Error> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let (mut servers, mut controls) = (Vec::new(), Vec::new());
+        let mut server_of = |share: &Share| -> Result<usize, Error> {
+            let superuser = match share.owners {
                 Owners::OfHost | Owners::Recorded => None,
                 Owners::OfNamespace(superuser) => Some(superuser),
             };
-            match groups.iter_mut().find(|(other, _)| *other == superuser) {
-                Some((_, group)) => group.push(directory),
-                None => groups.push((superuser, vec![directory])),
+            if let Some(server) = servers.iter().position(|other| *other == superuser) {
+                return Ok(server);
             }
-        }
-        let serve = |(superuser, directories): (Option<Superuser>, _)| {
             let (control, theirs) = files::client::pair()?;
             let server = start_server(theirs, superuser.is_some(), confined)?;
             if let Some(superuser) = superuser {
                 owners::admit(&control, &server, superuser)?;
             }
-            Ok(SharedDirectories { control, directories })
+            servers.push(superuser);
+            controls.push(control);
+            Ok(controls.len() - 1)
         };
-        groups.into_iter().map(serve).collect()
+        let directories: Result<_, Error> = self
+            .shared
+            .into_iter()
+            .map(|directory| Ok((server_of(&directory.share)?, directory)))
+            .collect();
+        let directories = directories?;
+        Ok(Some(SharedDirectories { controls, directories }))
     }
 }
 

@@ -496,8 +496,7 @@ impl Guest {
         let image_disk = directories.image_disk.take().map(ImageDisk::into_disk).transpose()?;
         let mut list: Devices = plugged::plain(spec).collect();
         list.extend(image_disk.map(|disk| Box::new(disk) as _));
-        let served = directories.serve(confine)?;
-        list.extend(served.into_iter().map(|shared| Box::new(shared) as _));
+        list.extend(directories.serve(confine)?.map(|shared| Box::new(shared) as _));
         Ok(Configuration {
             devices: list,
             kernel: self.kernel,

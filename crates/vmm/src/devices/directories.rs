@@ -1,5 +1,7 @@
-//! The shared directories of a machine: a virtio file system device for each, and one process that serves all.
+//! The shared directories of a machine: a virtio file system device for each, in their order, whichever process serves
+//! it. (A guest that goes on knows each by its place.)
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -21,13 +23,53 @@ pub struct SharedDirectory {
     pub share: files::Share,
 }
 
-/// The directories of a machine, and the process that serves them.
+/// The directories of a machine, and the processes that serve them.
 #[derive(Debug)]
 pub struct SharedDirectories {
-    /// At its other end is a process in [`files::server::serve`]; it ends when this is closed.
-    pub control: OwnedFd,
-    /// The directories.
-    pub directories: Vec<SharedDirectory>,
+    /// At the other end of each is a process in [`files::server::serve`]; it ends when this is closed.
+    pub controls: Vec<OwnedFd>,
+    /// The directories, each with the number of the process that serves it.
+    pub directories: Vec<(usize, SharedDirectory)>,
+}
+
+/// A directory whose server has been told of it: the server's control socket, the number of the directory there, its
+/// tag, and the way to the server.
+type Introduced = (Arc<OwnedFd>, usize, String, files::Connection);
+
+impl SharedDirectories {
+    /// Tells the servers what there is to do; the directories in their order.
+    fn introduce(
+        self,
+        memory: &host::GuestMemory,
+    ) -> io::Result<(Vec<Arc<OwnedFd>>, Vec<Introduced>)> {
+        let regions: Vec<_> = memory
+            .regions()
+            .iter()
+            .map(|region| (region.guest, region.size, region.file_offset))
+            .collect();
+        let memory_file = memory.file().as_fd();
+        let mut groups: Vec<_> = self.controls.iter().map(|_| (Vec::new(), Vec::new())).collect();
+        for (place, (server, SharedDirectory { tag, share })) in
+            self.directories.into_iter().enumerate()
+        {
+            let group = groups.get_mut(server).ok_or(io::ErrorKind::InvalidInput)?;
+            group.0.push((place, tag));
+            group.1.push(share);
+        }
+        let controls: Vec<_> = self.controls.into_iter().map(Arc::new).collect();
+        let mut introduced = Vec::new();
+        for (control, (names, shares)) in controls.iter().zip(groups) {
+            let connections =
+                files::client::introduce(control.as_fd(), memory_file, &regions, &shares)?;
+            for (number, ((place, tag), connection)) in
+                names.into_iter().zip(connections).enumerate()
+            {
+                introduced.push((place, (Arc::clone(control), number, tag, connection)));
+            }
+        }
+        introduced.sort_by_key(|(place, _)| *place);
+        Ok((controls, introduced.into_iter().map(|(_, directory)| directory).collect()))
+    }
 }
 
 impl Device for SharedDirectories {
@@ -37,28 +79,16 @@ impl Device for SharedDirectories {
 
     /// Plug in a virtio file system device for each directory.
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
-        let memory = slots.guest_memory;
-        let regions: Vec<_> = memory
-            .regions()
-            .iter()
-            .map(|region| (region.guest, region.size, region.file_offset))
-            .collect();
-        let (tags, shares): (Vec<_>, Vec<_>) =
-            self.directories.into_iter().map(|directory| (directory.tag, directory.share)).unzip();
-        let memory_file = memory.file().as_fd();
-        let control = self.control.as_fd();
-        let connections = files::client::introduce(control, memory_file, &regions, &shares)?;
-        let control = Arc::new(self.control);
-        for (number, (tag, connection)) in tags.iter().zip(connections).enumerate() {
+        let (controls, directories) = self.introduce(slots.guest_memory)?;
+        for (control, number, tag, connection) in directories {
             let ends = slots.plugged.polled.file_servers.join(connection);
-            let place = (Arc::clone(&control), number);
-            let backend = Box::new(ends.backend(place, slots.memory.clone()));
+            let backend = Box::new(ends.backend((control, number), slots.memory.clone()));
             // Each vCPU is to be interrupted for what it has asked for, and by nothing else.
-            let device = Box::new(FileSystem::new(tag, backend, slots.processors()));
+            let device = Box::new(FileSystem::new(&tag, backend, slots.processors()));
             let device = slots.add_virtio(device, ends.doorbell())?;
-            slots.plugged.polled.file_servers.add(tag, ends, device)?;
+            slots.plugged.polled.file_servers.add(&tag, ends, device)?;
         }
-        slots.plugged.polled.file_servers.keep(control);
+        controls.into_iter().for_each(|control| slots.plugged.polled.file_servers.keep(control));
         Ok(())
     }
 }
