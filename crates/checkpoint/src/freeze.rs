@@ -25,7 +25,7 @@ use host::processes::trace;
 use host::processes::wait::{Stop, wait};
 
 use crate::error::Error;
-use crate::limits::{FREEZE_PATIENCE, MAX_TASKS, MAX_WALKS, STOP_PATIENCE};
+use crate::limits::{CHILD_PATIENCE, FREEZE_PATIENCE, MAX_TASKS, MAX_WALKS, STOP_PATIENCE};
 use crate::proc::stat::Stat;
 use crate::proc::status::Status;
 use crate::repair::Repaired;
@@ -248,12 +248,16 @@ impl Frozen {
     }
 
     fn wait(&mut self, pid: u32, thread: u32, deadline: Instant) -> Result<(), Error> {
+        let child_deadline = deadline.min(Instant::now() + CHILD_PATIENCE);
         loop {
             let stop = match wait(thread, deadline.min(Instant::now() + STOP_PATIENCE)) {
                 Ok(Some(stop)) => stop,
-                // On a busy host it may not have had a processor yet.
-                Ok(None) if Instant::now() < deadline && !waits_for_child(pid, thread) => continue,
-                Ok(None) => return Err(stuck(pid, thread)),
+                // On a busy host it may not have had a processor yet, or its child.
+                Ok(None) => match waits_for_child(pid, thread) {
+                    true if Instant::now() < child_deadline => continue,
+                    false if Instant::now() < deadline => continue,
+                    _ => return Err(stuck(pid, thread)),
+                },
                 Err(_) => Stop::Ended(0),
             };
             let signal = match stop {
@@ -411,7 +415,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Wait until a task no longer waits in vfork(2): it cannot be stopped there, nor let go again.
 fn wait_for_child(pid: u32, thread: u32, deadline: Instant) -> Result<(), Error> {
-    let (mut until, mut before) = (Instant::now() + STOP_PATIENCE, None);
+    let (mut until, mut before) = (Instant::now() + CHILD_PATIENCE, None);
     loop {
         let stat = Stat::read(pid, &format!("task/{thread}/stat"));
         let is_busy = stat.is_ok_and(|stat| stat.state == 'D');
@@ -421,7 +425,7 @@ fn wait_for_child(pid: u32, thread: u32, deadline: Instant) -> Result<(), Error>
         // If it has run meanwhile, it waits for another child now.
         let switches = switches_of(pid, thread);
         if before != switches {
-            (until, before) = (Instant::now() + STOP_PATIENCE, switches);
+            (until, before) = (Instant::now() + CHILD_PATIENCE, switches);
         }
         if Instant::now() > until.min(deadline) {
             return Err(stuck(pid, thread));

@@ -112,8 +112,11 @@ pub const PAGE_BYTES: u64 = 4096;
 
 /// How long all tasks of a tree may take to stop.
 pub const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
-/// How long one task may take to stop that nothing but a wait for its child in vfork(2) keeps from it.
+/// How long one task may take to stop before it is asked what keeps it.
 pub const STOP_PATIENCE: Duration = Duration::from_millis(200);
+/// How long it may wait for its child in vfork(2), which executes a program as soon as it has a processor. On a host
+/// that others keep busy it may wait for one for some tenths of a second.
+pub const CHILD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a terminal may take to handle what is written to it.
 pub const TERMINAL_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a socket may take to become what it was, in a network that is the processes' own.
