@@ -19,7 +19,8 @@
 //!    shows the file systems of the host's kernel (proc, sysfs, ...) as empty directories. The file
 //!    `server/inodes.rs` has the details.
 //! 3. *The guest's kernel checks permissions* of its users (`default_permissions`), and the host's
-//!    kernel checks those of the user who runs the server. The server refuses every change to a
+//!    kernel checks those of the user who runs the server, or of the superuser of a user namespace
+//!    that the server has entered. The server refuses every change to a
 //!    read-only share.
 //! 4. *The guest may cache names and attributes* for a time that is set for each share, because the
 //!    host may change files too. It invalidates contents when size or time of a file have changed,

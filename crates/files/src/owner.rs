@@ -1,8 +1,8 @@
-//! The owners of an image's files in a guest, where one user of the host owns all of them. Extended
-//! attributes of the `user` namespace record them, which any user can set on his own files, and any
-//! file system for Linux keeps.
+//! The owners of files in a guest, those of an image or of a directory whose owners are kept, where one
+//! user of the host owns all of them. Extended attributes of the `user` namespace record them, which any
+//! user can set on his own files, and any file system for Linux keeps.
 //!
-//! A file of an image has, on the host, permissions that make it harmless there: its maker may read
+//! Such a file has, on the host, permissions that make it harmless there: its maker may read
 //! and write it, and it runs as no other user (`mode & 0o777 | 0o600`). Its attributes say what it
 //! is in the guest: [`OWNER`] has its user, group and permissions, [`CAPABILITY`] a program's
 //! capabilities (capabilities(7)). Symbolic links have no such attributes, and belong to root.

@@ -2,7 +2,7 @@
 
 use rustix::fs::{
     AtFlags, FileType, Gid, OFlags, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
-    chmodat, chownat, fchmod, fstatvfs, ftruncate, readlinkat, utimensat,
+    chownat, fstatvfs, ftruncate, readlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -51,20 +51,10 @@ pub fn set(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     if valid.contains(SetattrValid::MODE) {
         set_mode(share, &inode, asked.mode)?;
     }
-    if valid.intersects(SetattrValid::UID | SetattrValid::GID) && share.has_owners {
+    if valid.intersects(SetattrValid::UID | SetattrValid::GID) {
         let user = valid.contains(SetattrValid::UID).then_some(asked.uid);
         let group = valid.contains(SetattrValid::GID).then_some(asked.gid);
-        drop_set_id(share, &inode)?;
-        recorded::change(share, &inode, |owner| {
-            owner.user = user.unwrap_or(owner.user);
-            owner.group = group.unwrap_or(owner.group);
-        })?;
-    } else if valid.intersects(SetattrValid::UID | SetattrValid::GID) {
-        let user = valid.contains(SetattrValid::UID).then(|| Uid::from_raw(share.user(asked.uid)));
-        let group =
-            valid.contains(SetattrValid::GID).then(|| Gid::from_raw(share.group(asked.gid)));
-        let descriptor = inode.descriptor(&share.inodes)?;
-        chownat(&*descriptor, c"", user, group, AtFlags::EMPTY_PATH)?;
+        set_owner(share, &inode, user, group)?;
     }
     if valid.contains(SetattrValid::SIZE) {
         match valid.contains(SetattrValid::FH) {
@@ -117,6 +107,24 @@ fn set_times(
     }
 }
 
+fn set_owner(
+    share: &Share,
+    inode: &Arc<Inode>,
+    user: Option<u32>,
+    group: Option<u32>,
+) -> Result<(), Errno> {
+    if share.has_owners {
+        drop_set_id(share, inode)?;
+        return recorded::change(share, inode, |owner| {
+            owner.user = user.unwrap_or(owner.user);
+            owner.group = group.unwrap_or(owner.group);
+        });
+    }
+    let user = user.map(|user| Uid::from_raw(share.user(user)));
+    let group = group.map(|group| Gid::from_raw(share.group(group)));
+    chownat(&*inode.descriptor(&share.inodes)?, c"", user, group, AtFlags::EMPTY_PATH)
+}
+
 fn set_mode(share: &Share, inode: &Arc<Inode>, mode: u32) -> Result<(), Errno> {
     let kind = inode.nature(&share.inodes)?.kind;
     if kind == FileType::Symlink {
@@ -125,11 +133,7 @@ fn set_mode(share: &Share, inode: &Arc<Inode>, mode: u32) -> Result<(), Errno> {
     if share.has_owners {
         return recorded::change(share, inode, |owner| owner.mode = mode & PERMISSIONS);
     }
-    let mode = share.mode(kind, mode);
-    if let Some(done) = share.if_open(inode, |file| fchmod(file, mode)) {
-        return done;
-    }
-    share.by_name(inode, |own, name| chmodat(own, name, mode, AtFlags::empty()))
+    share.change_mode(inode, share.mode(kind, mode))
 }
 
 /// What is written by somebody does not run as somebody else any more. The host sees to that itself,

@@ -72,14 +72,14 @@ impl Place {
         mode: u32,
     ) -> Result<(Arc<Inode>, Statx), Errno> {
         let (inode, status) = share.inodes.look_up_made(&self.directory, name)?;
-        let status = match share.is_root {
-            _ if share.has_owners => {
+        let status = match () {
+            () if share.has_owners => {
                 let (user, group) = (ask.header.uid, ask.header.gid);
                 let owner = Owner { user, group, mode: mode & PERMISSIONS };
-                recorded::made(share, &self.directory, &inode, owner).map(|()| status)
+                recorded::made(share, &self.directory, (&inode, &status), owner).map(|()| status)
             }
-            true => self.give_away(share, ask, &inode, status),
-            false => Ok(status),
+            () if share.is_root => self.give_away(share, ask, &inode, status),
+            () => Ok(status),
         };
         let status = status.inspect_err(|_| share.inodes.forget(inode.number, 1))?;
         Ok((inode, status))

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, XattrFlags, chmodat, fchmod, removexattr, setxattr};
+use rustix::fs::{FileType, Statx, XattrFlags, removexattr, setxattr};
 use rustix::io::Errno;
 
 use super::inodes::{Inode, attributes};
@@ -25,27 +25,27 @@ pub fn is_record(name: &[u8]) -> bool {
     name == OWNER.as_bytes() || name == CAPABILITY.as_bytes()
 }
 
-/// Something was made in a directory by a user and a group of the guest's, with these permissions: notes whose it is.
-/// Its group is the directory's where that says so (inode(7)).
+/// Something was made in a directory by a user and a group of the guest's, with these permissions, and is this on the
+/// host: records whose it is. Its group is the directory's where that says so (inode(7)).
 pub fn made(
     share: &Share,
     directory: &Arc<Inode>,
-    inode: &Arc<Inode>,
+    (inode, made): (&Arc<Inode>, &Statx),
     mut owner: Owner,
 ) -> Result<(), Errno> {
     let above = attributes(&*directory.descriptor(&share.inodes)?)?;
     let above = share.owner(directory, &above);
+    let kind = inode.nature(&share.inodes)?.kind;
     if above.mode & SET_GROUP != 0 {
         owner.group = above.group;
-        if inode.nature(&share.inodes)?.kind == FileType::Directory {
+        if kind == FileType::Directory {
             owner.mode |= SET_GROUP;
         }
     }
-    let status = attributes(&*inode.descriptor(&share.inodes)?)?;
-    if owner == share.owner(inode, &status) {
+    if !can_be_recorded(kind) || owner == share.unrecorded_owner(made) {
         return Ok(());
     }
-    note(share, inode, owner)
+    record(share, inode, owner)
 }
 
 /// Changes whose a file is, or its permissions.
@@ -58,21 +58,17 @@ pub fn change(
     let before = share.owner(inode, &status);
     let mut after = before;
     change(&mut after);
-    if after == before { Ok(()) } else { note(share, inode, after) }
-}
-
-/// Records it. The permissions on the host come first: what has them and no record is harmless, but what has a record
-/// and not the permissions might be another's to read there.
-fn note(share: &Share, inode: &Arc<Inode>, owner: Owner) -> Result<(), Errno> {
     let kind = inode.nature(&share.inodes)?.kind;
-    if !can_be_recorded(kind) {
+    if after == before || !can_be_recorded(kind) {
         return Ok(());
     }
-    let mode = share.mode(kind, owner.mode);
-    match share.if_open(inode, |file| fchmod(file, mode)) {
-        Some(done) => done?,
-        None => share.by_name(inode, |own, name| chmodat(own, name, mode, AtFlags::empty()))?,
-    }
+    // They come first: what has them and no record is harmless, but what has a record and not the permissions might be
+    // another's to read on the host.
+    share.change_mode(inode, share.mode(kind, after.mode))?;
+    record(share, inode, after)
+}
+
+fn record(share: &Share, inode: &Arc<Inode>, owner: Owner) -> Result<(), Errno> {
     let value = owner.to_string();
     share.by_path(inode, |path| setxattr(path, OWNER, value.as_bytes(), XattrFlags::empty()))
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use locks::Unpoisoned;
 use rustix::buffer::spare_capacity;
-use rustix::fs::{CWD, FileType, Mode, OFlags, getxattr, openat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmodat, fchmod, getxattr, openat};
 use rustix::io::Errno;
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
@@ -264,6 +264,14 @@ impl Share {
         act(&format!("{OWN_DESCRIPTORS}/{}", number(descriptor.as_fd())))
     }
 
+    /// Give a file these permissions on the host.
+    pub fn change_mode(&self, inode: &Arc<Inode>, mode: Mode) -> Result<(), Errno> {
+        if let Some(done) = self.if_open(inode, |file| fchmod(file, mode)) {
+            return done;
+        }
+        self.by_name(inode, |own, name| chmodat(own, name, mode, AtFlags::empty()))
+    }
+
     /// Have `act` do something to an open file, if the guest has this one open; that is much quicker than by
     /// any name.
     pub fn if_open<T>(
@@ -277,11 +285,16 @@ impl Share {
 
     /// Whose a file is, recorded or not, and its permissions.
     pub fn owner(&self, inode: &Arc<Inode>, status: &rustix::fs::Statx) -> Owner {
-        self.recorded(inode).unwrap_or_else(|| Owner {
+        self.recorded(inode).unwrap_or_else(|| self.unrecorded_owner(status))
+    }
+
+    /// Whose a file is that has no record, and its permissions.
+    pub fn unrecorded_owner(&self, status: &rustix::fs::Statx) -> Owner {
+        Owner {
             user: self.user(status.stx_uid),
             group: self.group(status.stx_gid),
             mode: u32::from(status.stx_mode) & PERMISSIONS,
-        })
+        }
     }
 
     /// What is recorded of a file, where that counts.
