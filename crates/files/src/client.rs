@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use host::subordinate::Superuser;
+use host::subordinate::Namespace;
 use locks::Unpoisoned;
 use rustix::fs::MemfdFlags;
 use rustix::net::{RecvFlags, recv};
@@ -56,8 +56,8 @@ pub struct Share {
 pub enum Owners {
     /// Whom they belong to on the host, but that two change places.
     OfHost,
-    /// The users of a namespace that the server is in ([`host::subordinate`]), whose superuser this is.
-    OfNamespace(Superuser),
+    /// The users of this namespace, which the server is in.
+    OfNamespace(Namespace),
     /// Who is in their attributes ([`crate::owner`]).
     Recorded,
 }

@@ -4,6 +4,13 @@
 
 use std::os::raw::c_char;
 
+/// Whether a program of this name is in one of the directories of `PATH`.
+#[must_use]
+pub fn is_in_search_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
 unsafe extern "C" {
     /// The C library's list, with a null pointer at its end.
     static mut environ: *mut *mut c_char;

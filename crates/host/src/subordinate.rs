@@ -2,7 +2,7 @@
 //! them in a user namespace (user_namespaces(7)).
 //!
 //! A process of ours enters such a namespace by itself ([`enter`]). Whoever has started it has the tools newuidmap(1)
-//! and newgidmap(1) map its users ([`SubordinateIds::admit`]), which have the rights for that. The two speak over a
+//! and newgidmap(1) map its users ([`Namespace::admit`]), which have the rights for that. The two speak over a
 //! socket, a byte in each direction.
 
 use std::fs;
@@ -18,6 +18,7 @@ use rustix::thread::{
     Gid, Uid, UnshareFlags, set_thread_res_gid, set_thread_res_uid, unshare_unsafe,
 };
 
+use crate::environment::is_in_search_path;
 use crate::limits::ADMISSION_PATIENCE;
 use crate::poll::{PollFlags, wait_for};
 
@@ -43,12 +44,21 @@ pub struct SubordinateIds {
 }
 
 /// Who a namespace's user 0 is on the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Superuser {
     /// Whoever runs us; the range's come after him, from 1 on. So it is in podman's containers.
     Caller,
     /// The first of the range; whoever runs us comes after them. So it is in the trees that mmdebstrap(1) makes.
     FirstOfRange,
+}
+
+/// A user namespace: its users, and who is its superuser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Namespace {
+    /// The users besides whoever runs us.
+    pub ids: SubordinateIds,
+    /// Its user 0.
+    pub superuser: Superuser,
 }
 
 impl SubordinateIds {
@@ -60,7 +70,7 @@ impl SubordinateIds {
         let name = name_of(uid, &accounts);
         let range = |path: &str| range_of(uid, name, &fs::read_to_string(path).ok()?);
         let (users, groups) = (range("/etc/subuid")?, range("/etc/subgid")?);
-        let has_tools = ["newuidmap", "newgidmap"].iter().all(|tool| is_there(tool));
+        let has_tools = ["newuidmap", "newgidmap"].into_iter().all(is_in_search_path);
         has_tools.then_some(Self { users, groups })
     }
 
@@ -79,25 +89,22 @@ impl SubordinateIds {
         run("newuidmap", process, self.users.map(geteuid().as_raw(), superuser))?;
         run("newgidmap", process, self.groups.map(getegid().as_raw(), superuser))
     }
+}
 
+impl Namespace {
     /// Waits until the process at the other end of `line` is in a namespace of its own, maps its users, and tells it
     /// so.
     ///
     /// # Errors
     ///
-    /// It ends, or does not come, within some seconds; and those of [`Self::map`].
-    pub fn admit(
-        &self,
-        line: BorrowedFd<'_>,
-        process: u32,
-        superuser: Superuser,
-    ) -> io::Result<()> {
+    /// It ends, or does not come, within some seconds; and those of [`SubordinateIds::map`].
+    pub fn admit(&self, line: BorrowedFd<'_>, process: u32) -> io::Result<()> {
         let deadline = Instant::now() + ADMISSION_PATIENCE;
         if wait_for(line, PollFlags::IN, Some(deadline))?.is_empty() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         hear(line, ENTERED)?;
-        self.map(process, superuser)?;
+        self.ids.map(process, self.superuser)?;
         say(line, MAPPED)
     }
 }
@@ -158,11 +165,6 @@ fn run(tool: &str, process: u32, numbers: [u32; 6]) -> io::Result<()> {
             Err(io::Error::other(format!("{tool}: {}", said.trim_end())))
         }
     }
-}
-
-fn is_there(tool: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(tool).is_file())
 }
 
 /// The name of a user, by the lines of /etc/passwd.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::Finding;
+use host::environment::is_in_search_path;
 use provision::recent::is_recent;
 use provision::{self, Guest};
 
@@ -14,7 +15,7 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 const OLD_DAYS: u64 = 90;
 
 pub fn examine() -> Vec<Finding> {
-    let apt = if in_search_path("apt-get") {
+    let apt = if is_in_search_path("apt-get") {
         Finding::good(TOPIC, "apt", "there, downloads the default guest")
     } else {
         Finding::good(TOPIC, "apt", "not there: Debian's archive has the default guest")
@@ -47,9 +48,4 @@ fn cached(path: &Path) -> Finding {
         ),
         _ => Finding::good(TOPIC, "cache", found),
     }
-}
-
-fn in_search_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| Path::is_file(&directory.join(program)))
 }

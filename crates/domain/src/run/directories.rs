@@ -2,7 +2,7 @@
 //! server that shares them.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -364,19 +364,19 @@ impl Directories {
         }
         let (mut servers, mut controls) = (Vec::new(), Vec::new());
         let mut server_of = |share: &Share| -> Result<usize, Error> {
-            let superuser = match share.owners {
+            let namespace = match share.owners {
                 Owners::OfHost | Owners::Recorded => None,
-                Owners::OfNamespace(superuser) => Some(superuser),
+                Owners::OfNamespace(namespace) => Some(namespace),
             };
-            if let Some(server) = servers.iter().position(|other| *other == superuser) {
+            if let Some(server) = servers.iter().position(|other| *other == namespace) {
                 return Ok(server);
             }
             let (control, theirs) = files::client::pair()?;
-            let server = start_server(theirs, superuser.is_some(), confined)?;
-            if let Some(superuser) = superuser {
-                owners::admit(&control, &server, superuser)?;
+            let server = start_server(theirs, namespace.is_some(), confined)?;
+            if let Some(namespace) = namespace {
+                namespace.admit(control.as_fd(), server.id()).map_err(Error::Users)?;
             }
-            servers.push(superuser);
+            servers.push(namespace);
             controls.push(control);
             Ok(controls.len() - 1)
         };

@@ -9,12 +9,11 @@
 //!    a directory is of no use without, and has it unasked.
 //! 3. Another user's files have attributes that say so ([`files::owner`]).
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::Child;
 
 use files::Owners;
-use host::subordinate::{SubordinateIds, Superuser};
+use host::subordinate::{Namespace, SubordinateIds, Superuser};
 use rustix::fs::fstat;
 use rustix::process::geteuid;
 
@@ -28,19 +27,11 @@ pub fn of(directory: &OwnedFd, is_wanted: bool, path: &Path) -> Result<Owners, E
     if caller.is_root() || !(is_wanted || is_anothers) {
         return Ok(Owners::OfHost);
     }
+    let of = |ids, superuser| Owners::OfNamespace(Namespace { ids, superuser });
     Ok(match SubordinateIds::of_process() {
-        Some(ids) if ids.first_user() == top => Owners::OfNamespace(Superuser::FirstOfRange),
-        Some(_) if is_wanted => Owners::OfNamespace(Superuser::Caller),
+        Some(ids) if ids.first_user() == top => of(ids, Superuser::FirstOfRange),
+        Some(ids) if is_wanted => of(ids, Superuser::Caller),
         None if is_wanted => Owners::Recorded,
         Some(_) | None => Owners::OfHost,
     })
-}
-
-/// Maps the users of a file server's namespace, at the other end of `control`.
-pub fn admit(control: &OwnedFd, server: &Child, superuser: Superuser) -> Result<(), Error> {
-    let ids = SubordinateIds::of_process().ok_or(std::io::ErrorKind::NotFound);
-    let admitted = ids
-        .map_err(std::io::Error::from)
-        .and_then(|ids| ids.admit(control.as_fd(), server.id(), superuser));
-    admitted.map_err(Error::Users)
 }
