@@ -32,46 +32,6 @@ pub struct SharedDirectories {
     pub directories: Vec<(usize, SharedDirectory)>,
 }
 
-/// A directory whose server has been told of it: the server's control socket, the number of the directory there, its
-/// tag, and the way to the server.
-type Introduced = (Arc<OwnedFd>, usize, String, files::Connection);
-
-impl SharedDirectories {
-    /// Tells the servers what there is to do; the directories in their order.
-    fn introduce(
-        self,
-        memory: &host::GuestMemory,
-    ) -> io::Result<(Vec<Arc<OwnedFd>>, Vec<Introduced>)> {
-        let regions: Vec<_> = memory
-            .regions()
-            .iter()
-            .map(|region| (region.guest, region.size, region.file_offset))
-            .collect();
-        let memory_file = memory.file().as_fd();
-        let mut groups: Vec<_> = self.controls.iter().map(|_| (Vec::new(), Vec::new())).collect();
-        for (place, (server, SharedDirectory { tag, share })) in
-            self.directories.into_iter().enumerate()
-        {
-            let group = groups.get_mut(server).ok_or(io::ErrorKind::InvalidInput)?;
-            group.0.push((place, tag));
-            group.1.push(share);
-        }
-        let controls: Vec<_> = self.controls.into_iter().map(Arc::new).collect();
-        let mut introduced = Vec::new();
-        for (control, (names, shares)) in controls.iter().zip(groups) {
-            let connections =
-                files::client::introduce(control.as_fd(), memory_file, &regions, &shares)?;
-            for (number, ((place, tag), connection)) in
-                names.into_iter().zip(connections).enumerate()
-            {
-                introduced.push((place, (Arc::clone(control), number, tag, connection)));
-            }
-        }
-        introduced.sort_by_key(|(place, _)| *place);
-        Ok((controls, introduced.into_iter().map(|(_, directory)| directory).collect()))
-    }
-}
-
 impl Device for SharedDirectories {
     fn kind(&self) -> &'static str {
         file_system::KIND.name
@@ -79,16 +39,42 @@ impl Device for SharedDirectories {
 
     /// Plug in a virtio file system device for each directory.
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
-        let (controls, directories) = self.introduce(slots.guest_memory)?;
-        for (control, number, tag, connection) in directories {
+        let memory = slots.guest_memory;
+        let regions: Vec<_> = memory
+            .regions()
+            .iter()
+            .map(|region| (region.guest, region.size, region.file_offset))
+            .collect();
+        let memory_file = memory.file().as_fd();
+        let no_server = || io::Error::from(io::ErrorKind::InvalidInput);
+        let mut shares: Vec<Vec<files::Share>> = self.controls.iter().map(|_| Vec::new()).collect();
+        let mut tags = Vec::new();
+        for (server, SharedDirectory { tag, share }) in self.directories {
+            shares.get_mut(server).ok_or_else(no_server)?.push(share);
+            tags.push((server, tag));
+        }
+        let mut servers = Vec::new();
+        for (control, shares) in self.controls.into_iter().zip(shares) {
+            let connections =
+                files::client::introduce(control.as_fd(), memory_file, &regions, &shares)?;
+            servers.push((Arc::new(control), connections.into_iter().enumerate()));
+        }
+        for (server, tag) in tags {
+            // It has a connection for each of its directories, in their order.
+            let place = servers.get_mut(server).and_then(|(control, connections)| {
+                connections.next().map(|(number, it)| ((Arc::clone(control), number), it))
+            });
+            let (place, connection) = place.ok_or_else(no_server)?;
             let ends = slots.plugged.polled.file_servers.join(connection);
-            let backend = Box::new(ends.backend((control, number), slots.memory.clone()));
+            let backend = Box::new(ends.backend(place, slots.memory.clone()));
             // Each vCPU is to be interrupted for what it has asked for, and by nothing else.
             let device = Box::new(FileSystem::new(&tag, backend, slots.processors()));
             let device = slots.add_virtio(device, ends.doorbell())?;
             slots.plugged.polled.file_servers.add(&tag, ends, device)?;
         }
-        controls.into_iter().for_each(|control| slots.plugged.polled.file_servers.keep(control));
+        for (control, _) in servers {
+            slots.plugged.polled.file_servers.keep(control);
+        }
         Ok(())
     }
 }
