@@ -150,27 +150,20 @@ fn qcow2(argument: &spec::Disk, file: File, writes: bool) -> Result<Box<dyn Imag
 /// Opens a file that no other machine writes to meanwhile, or even reads if this one `writes`.
 fn open_locked(path: &Path, writes: bool) -> Result<File, Reason> {
     let file = open_file(path, writes)?;
-    match lock::lock(&file, writes) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Err(Reason::InUse { read_only: !writes });
-        }
-        // Some file systems have no locks.
-        Err(error) => tracing::info!("{}: not locked: {error}", path.display()),
-        Ok(()) => {}
+    match lock::is_had(&lock::lock(&file, writes), path) {
+        true => Ok(file),
+        false => Err(Reason::InUse { read_only: !writes }),
     }
-    Ok(file)
 }
 
 /// Opens a file of which this machine has parts: no other one writes to these meanwhile, or even reads what this one
 /// writes.
 fn open_parts(argument: &spec::Disk, writes: bool) -> Result<File, Reason> {
     let file = open_file(&argument.path, writes)?;
-    match lock::lock_parts(&file, &argument.extents, writes) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Reason::ExtentInUse),
-        Err(error) => tracing::info!("{}: not locked: {error}", argument.path.display()),
-        Ok(()) => {}
+    match lock::is_had(&lock::lock_parts(&file, &argument.extents, writes), &argument.path) {
+        true => Ok(file),
+        false => Err(Reason::ExtentInUse),
     }
-    Ok(file)
 }
 
 /// The parts of an image with so many bytes that are the disk.

@@ -141,12 +141,8 @@ fn read(variables: &Variables, firmware: u64) -> Result<(Vec<u8>, Option<Keeper>
     let Variables { path, keep, .. } = variables;
     let file = open_file(path, *keep)?;
     // It is read as a whole, or not at all, while another machine writes there.
-    match lock::lock(&file, *keep) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Err(if *keep { Reason::InUseByReader } else { Reason::InUse });
-        }
-        Err(error) => tracing::info!("{}: not locked: {error}", path.display()),
-        Ok(()) => {}
+    if !lock::is_had(&lock::lock(&file, *keep), path) {
+        return Err(if *keep { Reason::InUseByReader } else { Reason::InUse });
     }
     vmm::check_variables(file.metadata()?.len(), firmware)?;
     let mut contents = Vec::new();

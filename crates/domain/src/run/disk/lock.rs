@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -35,6 +36,16 @@ pub fn lock(file: &File, writes: bool) -> io::Result<()> {
     let does: &[i64] = if writes { &[READ, WRITE] } else { &[READ] };
     announce(file, does, &[WRITE, RESIZE])?;
     refuse_others(file, does, &[WRITE, RESIZE])
+}
+
+/// Whether the file at a path has the lock that was asked for, or is on a file system that has none.
+pub fn is_had(asked: &io::Result<()>, path: &Path) -> bool {
+    match asked {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+        Err(error) => tracing::info!("{}: not locked: {error}", path.display()),
+        Ok(()) => {}
+    }
+    true
 }
 
 /// Lock parts of an image for a machine that writes to them, or does not; likewise.
