@@ -102,8 +102,6 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Archive {
     site: String,
-    /// Somebody else's copy.
-    is_mirror: bool,
     suite: String,
     keys: Vec<SignedPublicKey>,
     directory: PathBuf,
@@ -138,8 +136,7 @@ impl Archive {
             .build();
         let agent = Agent::new_with_config(configuration);
         let (site, suite) = (site.trim_end_matches('/').to_owned(), SUITE.to_owned());
-        let is_mirror = site != SITE;
-        Ok(Self { site, is_mirror, suite, keys, directory, agent, packages: HashMap::new() })
+        Ok(Self { site, suite, keys, directory, agent, packages: HashMap::new() })
     }
 
     /// Use this suite.
@@ -171,7 +168,8 @@ impl Archive {
         }
         let suite = [&self.suite, SECURITY].concat();
         match self.add_list(&[&site, SECURITY].concat(), &suite, progress) {
-            Err(error) if self.is_mirror => {
+            // A mirror need not have any.
+            Err(error) if site != SITE => {
                 progress.tell(&format!("{without}: {error}"));
                 Ok(())
             }

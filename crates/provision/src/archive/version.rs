@@ -60,11 +60,12 @@ fn compare_text(one: &[u8], other: &[u8]) -> Ordering {
 
 /// Numbers of any length; none is 0.
 fn compare_number(one: &[u8], other: &[u8]) -> Ordering {
-    let significant = |number: &[u8]| {
-        let zeros = number.iter().take_while(|digit| **digit == b'0').count();
-        (number.len() - zeros, number[zeros..].to_vec())
-    };
-    significant(one).cmp(&significant(other))
+    let (one, other) = (without_zeros(one), without_zeros(other));
+    one.len().cmp(&other.len()).then_with(|| one.cmp(other))
+}
+
+fn without_zeros(digits: &[u8]) -> &[u8] {
+    &digits[digits.iter().take_while(|digit| **digit == b'0').count()..]
 }
 
 #[cfg(test)]
