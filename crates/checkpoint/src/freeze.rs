@@ -253,11 +253,13 @@ impl Frozen {
             let stop = match wait(thread, deadline.min(Instant::now() + STOP_PATIENCE)) {
                 Ok(Some(stop)) => stop,
                 // On a busy host it may not have had a processor yet, or its child.
-                Ok(None) => match waits_for_child(pid, thread) {
-                    true if Instant::now() < child_deadline => continue,
-                    false if Instant::now() < deadline => continue,
-                    _ => return Err(stuck(pid, thread)),
-                },
+                Ok(None) => {
+                    let waits = waits_for_child(pid, thread);
+                    if Instant::now() < if waits { child_deadline } else { deadline } {
+                        continue;
+                    }
+                    return Err(stuck(pid, thread));
+                }
                 Err(_) => Stop::Ended(0),
             };
             let signal = match stop {
