@@ -16,6 +16,9 @@ use domain::run::restore::GoOn;
 /// Where the help puts what a machine has of the host.
 const HEADING: &str = "What the machine has of the host (in the place of what it had)";
 
+/// Options beside which there is no directory of `--root`, as those of `biv run`.
+const WITHOUT_ROOT: [&str; 3] = ["image", "root_disk", "here"];
+
 /// Restore a machine from a snapshot of `biv snapshot`: its processors, devices and memory, and all that runs in
 /// it.
 ///
@@ -70,8 +73,7 @@ pub struct HostOptions {
     pub root: Option<PathBuf>,
 
     /// Let the guest write to the directory of --root
-    #[arg(long, requires = "root", conflicts_with_all = ["image", "root_disk", "here"],
-        help_heading = HEADING)]
+    #[arg(long, requires = "root", conflicts_with_all = WITHOUT_ROOT, help_heading = HEADING)]
     pub root_rw: bool,
 
     /// Let the guest set set-user-ID bits there, as `biv run --root-suid` does
@@ -79,8 +81,7 @@ pub struct HostOptions {
     pub root_suid: bool,
 
     /// Keep the owners of files there, as `biv run --root-owners` does
-    #[arg(long, requires = "root", conflicts_with_all = ["image", "root_disk", "here"],
-        help_heading = HEADING)]
+    #[arg(long, requires = "root", conflicts_with_all = WITHOUT_ROOT, help_heading = HEADING)]
     pub root_owners: bool,
 
     /// Let the guest write to --directory even if it is or contains your home directory
