@@ -11,7 +11,7 @@ use super::answer::Answer;
 use super::inodes::{self, Inode};
 use super::recorded;
 use super::request::Ask;
-use super::share::Share;
+use super::share::{Share, can_be_recorded};
 use crate::owner::PERMISSIONS;
 use crate::wire::{Attr, AttrOut, GETATTR_FH, GetattrIn, SetattrIn, SetattrValid, StatfsOut};
 
@@ -130,7 +130,7 @@ fn set_mode(share: &Share, inode: &Arc<Inode>, mode: u32) -> Result<(), Errno> {
     if kind == FileType::Symlink {
         return Err(Errno::OPNOTSUPP);
     }
-    if share.has_owners {
+    if share.has_owners && can_be_recorded(kind) {
         return recorded::change(share, inode, |owner| owner.mode = mode & PERMISSIONS);
     }
     share.change_mode(inode, share.mode(kind, mode))

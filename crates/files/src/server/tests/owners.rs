@@ -90,6 +90,12 @@ fn what_the_guest_gives_away_is_recorded() {
     let directory: EntryOut = kernel.ask(opcode::MKDIR, below, &asked, &[b"more\0"]).unwrap();
     assert_eq!(attributes(directory.nodeid), (us.0, 9, 0o042_755));
     assert_eq!(on_host("below/more"), 0o755);
+    // A socket is nobody else's, but has the permissions that it is given.
+    let asked = MknodIn { mode: 0o140_700, ..MknodIn::default() };
+    let socket: EntryOut = kernel.ask(opcode::MKNOD, ROOT, &asked, &[b"socket\0"]).unwrap();
+    set(socket.nodeid, SetattrValid::UID | SetattrValid::MODE, (7, 0, 0o140_777));
+    assert_eq!((attributes(socket.nodeid).0, attributes(socket.nodeid).2), (us.0, 0o140_777));
+    assert_eq!(on_host("socket"), 0o777);
     // A link is nobody else's, and does not complain.
     let link: EntryOut = kernel.ask(opcode::SYMLINK, ROOT, &(), &[b"link\0file\0"]).unwrap();
     set(link.nodeid, SetattrValid::UID, (7, 0, 0));
