@@ -7,6 +7,7 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rustc-link-arg-tests=-Wl,--no-pie,--image-base=0x7e9000000000");
+    build_32("code_32", "probe");
     build("directories", "probe");
     build("disks", "probe");
     build("images", "probe");
@@ -19,6 +20,18 @@ fn main() {
 
 /// Make `TEST/guest.c` the one file of a directory, named in the environment as `TEST_ROOT`.
 fn build(test: &str, program: &str) {
+    let complaint = "it needs glibc's libc.a (libc6-dev)";
+    compile(test, program, &["-pthread"], complaint);
+}
+
+/// The same of a 32-bit program, which uses no library: there need be none for it.
+fn build_32(test: &str, program: &str) {
+    let options =
+        ["-m32", "-nostdlib", "-ffreestanding", "-fno-pic", "-no-pie", "-fno-stack-protector"];
+    compile(test, program, &options, "it must be able to compile for i386");
+}
+
+fn compile(test: &str, program: &str, options: &[&str], complaint: &str) {
     let source = Path::new(test).join("guest.c");
     println!("cargo::rerun-if-changed={}", source.display());
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -26,13 +39,15 @@ fn build(test: &str, program: &str) {
     std::fs::create_dir_all(&root).expect("cargo's directory can be written");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let status = Command::new(&compiler)
-        .args(["-O2", "-static", "-pthread", "-Wall", "-Wextra", "-o"])
+        .args(["-O2", "-static", "-Wall", "-Wextra"])
+        .args(options)
+        .arg("-o")
         .arg(root.join(program))
         .arg(&source)
         .status();
     assert!(
         status.is_ok_and(|status| status.success()),
-        "{compiler} cannot build {}; it needs glibc's libc.a (libc6-dev)",
+        "{compiler} cannot build {}; {complaint}",
         source.display()
     );
     println!("cargo::rustc-env={}_ROOT={}", test.to_uppercase(), root.display());

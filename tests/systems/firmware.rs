@@ -21,6 +21,10 @@ const OVMF: &str = "/usr/share/ovmf/OVMF.fd";
 const CODE: &str = "/usr/share/OVMF/OVMF_CODE.fd";
 const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS.fd";
 
+/// The same of firmware that begins in 32-bit mode.
+const CODE_OF_32_BITS: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
+const ITS_VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
+
 /// What the firmware's shell runs by itself: it tells of a variable, sets it, and switches the machine off.
 const SHELL_SCRIPT: &str = "@echo -off\r
 echo it was [%kept%]\r
@@ -116,23 +120,42 @@ fn without_a_disk_there_is_the_firmwares_shell() {
     place.says(&["kill", "empty"]);
 }
 
+/// A disk that firmware finds [`SHELL_SCRIPT`] on, as an option has it.
+fn shell_disk(place: &Place) -> String {
+    let file = |name: &str| place.path.join(name).to_str().expect("text").to_owned();
+    let (script, disk) = (file("startup.nsh"), file("disk.img"));
+    fs::write(&script, SHELL_SCRIPT).expect("there is room");
+    File::create(&disk).and_then(|it| it.set_len(PARTITION_BYTES)).expect("there is room");
+    does("mformat", &["-i", &disk, "-F", "::"]);
+    does("mcopy", &["-i", &disk, &script, "::/"]);
+    format!("{disk},snapshot")
+}
+
+#[test]
+fn firmware_that_begins_in_32_bit_mode_starts() {
+    if !has(&[CODE_OF_32_BITS, ITS_VARIABLES, "/usr/bin/mformat"]) {
+        return;
+    }
+    let place = Place::new();
+    let firmware = format!("{CODE_OF_32_BITS},vars={ITS_VARIABLES}");
+    place.detach("wide", &["--firmware", &firmware, "--disk", &shell_disk(&place)]);
+    wait_for("it has ended", || place.state("wide").as_deref() == Some("ended (0)"));
+    let console = place.console("wide");
+    assert!(console.contains("it was []"), "{console}");
+}
+
 #[test]
 fn variables_are_kept_in_a_file() {
     if !has(&[CODE, VARIABLES, "/usr/bin/mformat"]) {
         return;
     }
     let place = Place::new();
-    let file = |name: &str| place.path.join(name).to_str().expect("text").to_owned();
-    let (script, disk, variables) = (file("startup.nsh"), file("disk.img"), file("variables"));
-    fs::write(&script, SHELL_SCRIPT).expect("there is room");
-    File::create(&disk).and_then(|it| it.set_len(PARTITION_BYTES)).expect("there is room");
-    does("mformat", &["-i", &disk, "-F", "::"]);
-    does("mcopy", &["-i", &disk, &script, "::/"]);
+    let disk = shell_disk(&place);
+    let variables = place.path.join("variables").to_str().expect("text").to_owned();
     fs::copy(VARIABLES, &variables).expect("there is room");
     let bytes = || fs::read(&variables).expect("it was made");
     let check = |name: &str, keep: &str, expected: &str| {
         let firmware = format!("{CODE},vars={variables}{keep}");
-        let disk = format!("{disk},snapshot");
         place.detach(name, &["--firmware", &firmware, "--disk", &disk]);
         if keep == ",keep" {
             // It is this machine's alone.

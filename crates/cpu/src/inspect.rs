@@ -127,6 +127,8 @@ pub struct GuestCode<'a> {
     pub physical: u64,
     /// Its privilege level.
     pub cpl: u8,
+    /// Bits of an address in its code: 64 or 32.
+    pub bits: u32,
     /// The guest's code.
     pub bytes: &'a [u8],
     /// The block is left to the interpreter, because the inspection asks for that.
@@ -268,10 +270,10 @@ pub trait Tracer: Send + Sync {
     fn trace(&self, cpu: &Traced<'_>, happened: &Happened) -> bool;
 }
 
-/// The instructions in `bytes`, one per line, as code of 64-bit mode at `address`.
-pub fn disassemble(bytes: &[u8], address: u64) -> String {
+/// The instructions in `bytes`, one per line, as code of so many bits (16, 32 or 64) at `address`.
+pub fn disassemble(bytes: &[u8], address: u64, bits: u32) -> String {
     use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Instruction};
-    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE);
     let (mut formatter, mut instruction) = (GasFormatter::new(), Instruction::default());
     let (mut text, mut line) = (String::new(), String::new());
     while decoder.can_decode() {
@@ -322,7 +324,7 @@ mod tests {
 
     #[test]
     fn code_is_printed_instruction_by_instruction() {
-        let text = disassemble(&[0x90, 0xeb, 0xfd], 0x1000);
+        let text = disassemble(&[0x90, 0xeb, 0xfd], 0x1000, 64);
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].contains("0x0000000000001000") && lines[0].ends_with("nop"), "{text}");
         assert!(lines[1].contains("ebfd") && lines[1].contains("jmp"), "{text}");

@@ -33,7 +33,7 @@ impl GuestMode {
         Self(cpl & RING | code | virtual_8086)
     }
 
-    /// The mode of 64-bit code in ring `cpl`, which alone is translated.
+    /// The mode of 64-bit code in ring `cpl`.
     #[inline]
     pub(crate) const fn of_64_bit_code(cpl: u8) -> Self {
         Self::new(cpl, true, false)
@@ -55,6 +55,12 @@ impl GuestMode {
     #[inline]
     pub const fn is_64_bit(self) -> bool {
         self.0 & CODE_64 != 0
+    }
+
+    /// Bits of an address in code that is translated: 64 or 32.
+    #[inline]
+    pub(crate) const fn bits(self) -> u32 {
+        if self.is_64_bit() { 64 } else { 32 }
     }
 
     /// Virtual-8086 mode (SDM 3B 21.2).
@@ -81,11 +87,12 @@ impl GuestMode {
         self.0 & RING
     }
 
-    /// What the jump cache of this mode is shared with: kernel and user programs have TLBs of their own, so that one
-    /// set of assumptions holds for both.
+    /// What the jump cache of this mode is shared with: kernel and user programs have TLBs of their own, and 32-bit
+    /// code has other addresses in it, so that one set of assumptions holds for all.
     #[inline]
     pub(crate) const fn of_jumps(self) -> Self {
-        if self.is_user() { Self(self.0 & !RING) } else { self }
+        let ring = if self.is_user() { 0 } else { self.cpl() };
+        Self(self.0 & !(RING | CODE_64) | ring)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::history::Happened;
 use crate::memory::{Access, Linear};
 use crate::state::rflags;
 use crate::time::time_stamp;
+use crate::translate::code_32::is_flat;
 use crate::translate::host_code::HostCode;
 use crate::vcpu::Vcpu;
 
@@ -135,12 +136,12 @@ impl Vcpu {
         if self.may_translate() { self.run_translated() } else { self.interpret() }
     }
 
-    /// Whether translated code may run now: 64-bit mode, nothing that needs a look after every
-    /// instruction.
+    /// Whether translated code may run now: 64-bit code, or 32-bit code in flat segments, and nothing that needs a
+    /// look after every instruction.
     pub(crate) fn may_translate(&self) -> bool {
         let regs = &self.arch.context.regs;
         !self.arch.config.interpret_only
-            && regs.mode().is_64_bit()
+            && (regs.mode().is_64_bit() || is_flat(regs))
             && regs.rflags() & (rflags::TF | rflags::DF) == 0
             && regs.interrupt_shadow == 0
             && regs.dr[7] & 0xff == 0
@@ -375,6 +376,10 @@ impl Vcpu {
             Reason::Unlinked => {
                 self.arch.context.regs.rip =
                     self.arch.group.translator().slot_target(detail, page).0;
+            }
+            // 32-bit code leaves the jump address.
+            Reason::Lookup if !self.arch.context.regs.mode().is_64_bit() => {
+                self.arch.context.regs.rip &= 0xffff_ffff;
             }
             _ => {}
         }

@@ -344,11 +344,7 @@ fn bits(cpu: &Traced<'_>) -> u32 {
     cpu.registers().code_bits()
 }
 
-/// The first instruction of some bytes, as a line. Only 64-bit code is taken apart.
+/// The first instruction of some bytes of code of so many bits, as a line.
 fn first_instruction(code: &[u8], rip: u64, bits: u32) -> String {
-    if bits != 64 {
-        let hex: String = code.iter().map(|byte| format!("{byte:02x}")).collect();
-        return format!("  {rip:#018x}  {hex} ({bits}-bit code)\n");
-    }
-    disassemble(code, rip).lines().next().map(|line| format!("{line}\n")).unwrap_or_default()
+    disassemble(code, rip, bits).lines().next().map(|line| format!("{line}\n")).unwrap_or_default()
 }

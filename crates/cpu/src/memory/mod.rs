@@ -44,6 +44,11 @@ impl Linear {
         Linear(self.0.wrapping_add(bytes))
     }
 
+    /// The address in the lowest 4 GiB that is meant where addresses have 32 bits.
+    pub(crate) fn low(self) -> Linear {
+        Linear(self.0 & 0xffff_ffff)
+    }
+
     /// Whether bits 63:47 are all equal (48-bit linear addresses, SDM 1 3.3.7.1).
     pub(crate) fn is_canonical(self) -> bool {
         (self.0 << 16) as i64 >> 16 == self.0 as i64

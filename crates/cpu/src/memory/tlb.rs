@@ -59,11 +59,26 @@ const SPACES: usize = 8;
 /// Index of the [`SpaceTlb`] that all address spaces share.
 const SHARED: usize = 2 * SPACES;
 
+/// Set in the address under which the jump cache has 32-bit code, which makes it one that is not canonical: no address
+/// of 64-bit code.
+pub(crate) const CODE_32: u64 = 1 << 62;
+
+/// Where the jump cache has code at a linear address.
+pub(crate) fn jump_address(at: Linear, is_64_bit: bool) -> Linear {
+    if is_64_bit { at } else { Linear(at.0 | CODE_32) }
+}
+
+/// The page of the code at an address in the jump cache.
+pub(crate) fn code_page(at: u64) -> Linear {
+    let is_32_bit = at & (1 << 63 | CODE_32) == CODE_32;
+    Linear(if is_32_bit { at & !CODE_32 } else { at }).page()
+}
+
 /// One line of the jump cache.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct JumpEntry {
-    /// Minus the linear address of the block's first instruction.
+    /// Minus the linear address of the block's first instruction, marked as 32-bit code's if it is.
     pub(crate) negative_tag: AtomicU64,
     /// Host address of the block's cold entry.
     pub(crate) target: AtomicU64,
@@ -329,7 +344,7 @@ impl SpaceTlb {
     fn drop_jumps_to(&mut self, page: u64) {
         for (line, entry) in self.entries.jumps.iter().enumerate() {
             let tag = entry.negative_tag.load(Ordering::Relaxed);
-            if tag.wrapping_neg().wrapping_sub(page) < PAGE_SIZE {
+            if code_page(tag.wrapping_neg()).0 == page {
                 self.entries.drop_jump(line);
             }
         }
@@ -376,13 +391,13 @@ impl SpaceTlb {
         Self::remember(&mut self.filled, global, index);
     }
 
-    /// Enter a block under its linear address.
+    /// Enter a block under its linear address, marked with [`CODE_32`] if it is 32-bit code.
     pub(crate) fn insert_jump(&mut self, at: Linear, target: u64, canonical: u64, global: bool) {
         let line = self.line_for(at);
         let entry = &self.entries.jumps[line];
         entry.target.store(target, Ordering::Relaxed);
         entry.canonical.store(canonical, Ordering::Relaxed);
-        entry.page.store(at.page().0, Ordering::Relaxed);
+        entry.page.store(code_page(at.0).0, Ordering::Relaxed);
         entry.negative_tag.store(at.0.wrapping_neg(), Ordering::Relaxed);
         set_bit(&mut self.jump_pages, at.0 >> 12);
         Self::remember(&mut self.jumped, global, line);

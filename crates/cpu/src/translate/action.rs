@@ -44,6 +44,8 @@ pub(super) enum Action {
     Inline(Inline),
     /// `mov` of a segment register, whose selector is there, to memory.
     StoreSelector(i32),
+    /// `sgdt` or `sidt` of 32-bit code at CPL 0: where the table's limit and base are.
+    StoreTable(i32, i32),
     /// `rep movs` or `rep stos`.
     Repeat(Repeated),
     /// `movs` or `stos` of one element.

@@ -33,6 +33,7 @@ use super::string::repeated;
 use super::{Translator, relocate};
 use crate::architectural::Architectural;
 use crate::instruction::{Class, class_of};
+use crate::memory::tlb::code_page;
 use crate::memory::{Access, Linear, Privilege};
 use crate::run::Resume;
 use crate::techniques::Technique;
@@ -122,12 +123,13 @@ impl Vcpu {
         let rip = Linear(self.arch.context.regs.rip);
         let mode = self.arch.translation_mode();
         // A user's block adds its page's address to what it knows of its own.
-        let is_in_page = !mode.guest.is_user() || rip.page().0 == self.arch.context.code_page;
+        let is_in_page =
+            !mode.guest.is_user() || rip.page() == code_page(self.arch.context.code_page);
         rip == next
             && is_in_page
             && !self.arch.replay.has_queued()
             && self.may_translate()
-            && mode.of_jumps() == self.jump_mode
+            && mode.of_jumps(self.jump_mode) == self.jump_mode
             && !self.arch.must_heed_mirror()
             && self.arch.group.translator().is_alive(mark)
     }

@@ -3,7 +3,7 @@
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::block::Mark;
-use super::emit::{Emitter, at, field};
+use super::emit::{Emitter, at, field, gpr32};
 use super::host_code::HostCode;
 use super::jump_slot::JumpSlot;
 use super::key::Key;
@@ -13,6 +13,7 @@ use super::unchain::Unchaining;
 use super::way_out::Thunks;
 use crate::context::context_offset;
 use crate::instruction::MemoryUse;
+use crate::memory::tlb::CODE_32;
 use crate::memory::{Linear, PAGE_SIZE};
 use crate::state::{Registers, Segment};
 use crate::techniques::{Technique, Techniques};
@@ -143,9 +144,33 @@ impl Builder<'_> {
         self.scratch.expect("actions with look-ups get scratch registers")
     }
 
+    /// Bytes of an address, which are those of what is pushed and popped.
+    pub(super) fn word(&self) -> u32 {
+        self.key.mode.guest.bits() / 8
+    }
+
+    /// What is so many bytes from where a register points that holds an address.
+    pub(super) fn beside(&self, register: Register, displacement: i32) -> MemoryOperand {
+        let base = if self.key.is_64_bit() { register } else { gpr32(register) };
+        at(base, Register::None, displacement)
+    }
+
+    /// What is so many bytes from where the stack pointer points.
+    pub(super) fn on_stack(&self, displacement: i32) -> MemoryOperand {
+        self.beside(Register::RSP, displacement)
+    }
+
+    /// Put an address, which is a sum, into a register.
+    pub(super) fn point(&mut self, register: Register, to: MemoryOperand) {
+        match self.key.is_64_bit() {
+            true => self.out.lea(register, to),
+            false => self.out.lea32(register, to),
+        }
+    }
+
     /// `rsp += bytes`, flags untouched.
     pub(super) fn adjust_stack(&mut self, bytes: i32) {
-        self.out.lea(Register::RSP, stack(bytes));
+        self.point(Register::RSP, self.on_stack(bytes));
     }
 
     /// Store a 64-bit constant; uses s2.
@@ -160,14 +185,32 @@ impl Builder<'_> {
         }
     }
 
-    /// Store a linear address; uses s2.
+    /// Store a constant as it is pushed; uses s2.
+    pub(super) fn store_word(&mut self, place: MemoryOperand, value: u64) {
+        if self.key.is_64_bit() {
+            return self.store_constant(place, value);
+        }
+        let built = Instruction::with2(Code::Mov_rm32_imm32, place, value as u32);
+        self.out.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// Store a linear address as it is pushed; uses s2.
     pub(super) fn store_address(&mut self, place: MemoryOperand, value: Linear) {
         if !self.key.is_relocatable() {
-            return self.store_constant(place, value.0);
+            return self.store_word(place, value.0);
         }
         let [_, _, s2] = self.s();
+        let word = self.word();
         self.address(s2, value);
-        self.out.store(place, s2);
+        self.out.store_sized(place, s2, word);
+    }
+
+    /// Make the linear address in a register the jump address of code of the block's kind; `spare` may be lost.
+    pub(super) fn make_jump_address(&mut self, register: Register, spare: Register) {
+        if !self.key.is_64_bit() {
+            self.out.constant(spare, CODE_32);
+            self.out.lea(register, at(register, spare, 0));
+        }
     }
 
     /// Put a linear address into a register: that of the block's page is added, if it has none.
@@ -183,6 +226,9 @@ impl Builder<'_> {
             let step = left.clamp(-REACH, REACH);
             self.out.lea(register, at(register, Register::None, step as i32));
             left -= step;
+        }
+        if !self.key.is_64_bit() {
+            self.out.copy32(gpr32(register), gpr32(register));
         }
     }
 

@@ -10,6 +10,7 @@ use rustc_hash::FxHashSet;
 use super::Translator;
 use super::action::{Action, Inline};
 use super::coalesce;
+use super::code_32;
 use super::crossing::Crossing;
 use super::key::Key;
 use super::plan;
@@ -40,7 +41,7 @@ struct Mirrored {
 
 impl Mirrored {
     fn new(key: Key, translator: &Translator) -> Self {
-        let on = key.mode.native && key.mode.guest.is_kernel();
+        let on = key.mode.native && key.mode.guest.is_kernel() && key.is_64_bit();
         let exceptions =
             if on { translator.exceptions_in(key.physical) } else { FxHashSet::default() };
         Self { on, user_access: key.mode.user_open, exceptions }
@@ -113,24 +114,21 @@ impl Vcpu {
             (Mirrored::new(key, &translator), Crossing::new(key, &translator, &self.arch.group))
         };
         let source = std::mem::take(&mut run.bytes);
-        let mut decoder = Decoder::with_ip(64, &source, key.linear.0, decoder_options());
-        let mut instruction = Instruction::default();
+        let bits = key.mode.guest.bits();
+        let mut decoder = Decoder::with_ip(bits, &source, key.linear.0, decoder_options());
+        let mut guest = Instruction::default();
         while run.instructions.len() < MAX_INSTRUCTIONS && decoder.can_decode() {
             let delta = decoder.position() as u16;
             // A debugger may stop before it (stops.rs).
             if delta > 0 && self.arch.debugging.is_suspect(key.linear.plus(u64::from(delta)).0) {
                 break;
             }
-            decoder.decode_out(&mut instruction);
+            decoder.decode_out(&mut guest);
             if decoder.last_error() == DecoderError::NoMoreBytes {
                 break;
             }
-            let action = if instruction.is_invalid() {
-                Action::Interpret
-            } else {
-                plan::plan(&mut self.arch.info_factory, &instruction, key.mode).by(techniques)
-            };
-            let used = plan::registers_used(&mut self.arch.info_factory, &instruction)
+            let (instruction, action) = self.plan(&guest, key, techniques);
+            let used = plan::registers_used(&mut self.arch.info_factory, &guest)
                 | action.registers_named();
             let registers = run.registers | used;
             if (registers & !FIXED).count_ones() > MAX_REGISTERS && !run.instructions.is_empty() {
@@ -140,9 +138,17 @@ impl Vcpu {
             let sheltered = run.instructions.last().is_some_and(enables_interrupts);
             let (native, coalesced) = (false, None);
             let physical = key.physical.plus(u64::from(delta));
-            let crosses = crossing.includes(&instruction, action, physical);
-            let mut planned =
-                Planned { instruction, action, delta, native, coalesced, crosses, sheltered };
+            let crosses = key.is_64_bit() && crossing.includes(&instruction, action, physical);
+            let mut planned = Planned {
+                guest,
+                instruction,
+                action,
+                delta,
+                native,
+                coalesced,
+                crosses,
+                sheltered,
+            };
             planned.native = mirrored.next(&planned, physical);
             let extended = matches!(action, Action::ExtendedState) && planned.native;
             run.vectors |= extended || action.is_copied() && touches_vectors(&instruction);
@@ -153,7 +159,8 @@ impl Vcpu {
             }
         }
         run.bytes = source;
-        if !mirrored.on && !key.plain && techniques.has(Technique::Coalescing) {
+        let coalesces = techniques.has(Technique::Coalescing) && key.is_64_bit();
+        if !mirrored.on && !key.plain && coalesces {
             coalesce::find(&mut self.arch.info_factory, &mut run.instructions);
         }
         // `sti` holds interrupts off for one more instruction, which must be in the same block.
@@ -163,6 +170,26 @@ impl Vcpu {
             last.action = Action::Interpret;
         }
         run
+    }
+
+    /// An instruction as 64-bit code has it, and what becomes of it.
+    fn plan(
+        &mut self,
+        guest: &Instruction,
+        key: Key,
+        techniques: Techniques,
+    ) -> (Instruction, Action) {
+        let lifted = match key.is_64_bit() {
+            true => Some(*guest),
+            false => code_32::lift(guest, key.is_relocatable()),
+        };
+        match lifted.filter(|_| !guest.is_invalid()) {
+            None => (*guest, Action::Interpret),
+            Some(instruction) => {
+                let action = plan::plan(&mut self.arch.info_factory, &instruction, key.mode);
+                (instruction, action.by(techniques))
+            }
+        }
     }
 
     /// The techniques that blocks are made by. A tracer sees each instruction that the host's processor does not
@@ -178,24 +205,27 @@ impl Vcpu {
     fn decode_straddling(&mut self, key: Key) -> Result<Run, Trap> {
         let mut bytes = [0; 15];
         let available = self.arch.fetch(&mut bytes)?;
-        let next = Linear(Linear(self.arch.context.regs.rip).page().0.wrapping_add(PAGE_SIZE));
+        let next = Linear(self.arch.context.regs.rip).page().plus(PAGE_SIZE);
         let mut run = Run::new(bytes.to_vec());
+        let bits = key.mode.guest.bits();
         let mut decoder =
-            Decoder::with_ip(64, &bytes[..available], key.linear.0, decoder_options());
-        let instruction = decoder.decode();
-        let mut action = Action::Interpret;
-        if decoder.last_error() == DecoderError::None {
+            Decoder::with_ip(bits, &bytes[..available], key.linear.0, decoder_options());
+        let guest = decoder.decode();
+        let (mut instruction, mut action) = (guest, Action::Interpret);
+        // The second page of 32-bit code at the end of its 4 GiB is not the next one.
+        let is_next = key.is_64_bit() || next == next.low();
+        if decoder.last_error() == DecoderError::None && is_next {
             run.second = Some(self.walk_for_fetch(next)?.physical);
-            action = plan::plan(&mut self.arch.info_factory, &instruction, key.mode);
-            action = action.by(self.arch.group.techniques);
+            (instruction, action) = self.plan(&guest, key, self.arch.group.techniques);
             if matches!(action, Action::Inline(_) | Action::Assist(_) | Action::ExtendedState) {
                 action = Action::Interpret;
             }
-            run.registers = plan::registers_used(&mut self.arch.info_factory, &instruction)
+            run.registers = plan::registers_used(&mut self.arch.info_factory, &guest)
                 | action.registers_named();
         }
         run.vectors = action.is_copied() && touches_vectors(&instruction);
         run.instructions.push(Planned {
+            guest,
             instruction,
             action,
             delta: 0,

@@ -11,6 +11,7 @@ use super::key::Key;
 use super::planned::Run;
 use crate::exception::{Exception, Trap};
 use crate::memory::paging::{Accessor, Translation, walk};
+use crate::memory::tlb::jump_address;
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical};
 use crate::techniques::{Technique, Techniques};
 use crate::time::time_stamp;
@@ -38,13 +39,14 @@ impl Vcpu {
         let linear = self.arch.code_linear(self.arch.context.regs.rip)?;
         self.arch.note_users();
         let mode = self.arch.translation_mode();
-        let jump_mode = mode.of_jumps();
+        let jump_mode = mode.of_jumps(self.jump_mode);
+        let jump_address = jump_address(linear, mode.guest.is_64_bit());
         let tlb = self.arch.current_tlb();
         self.heed_dropped_jumps();
         if jump_mode != self.jump_mode {
             self.jump_mode = jump_mode;
             self.forget_blocks();
-        } else if !plain && let Some(known) = self.arch.tlb.space_tlb(tlb).jump_to(linear) {
+        } else if !plain && let Some(known) = self.arch.tlb.space_tlb(tlb).jump_to(jump_address) {
             return Ok(Some(HostCode(known)));
         }
         let found = self.translate_fetch(linear)?;
@@ -111,8 +113,9 @@ impl Vcpu {
         if key.plain || self.is_traced() || self.arch.debugging.is_suspect(linear.0) {
             return block.cold;
         }
-        self.arch.tlb.space_tlb(tlb).insert_jump(linear, block.cold.0, block.canonical.0, global);
-        if key.is_relocatable() && block.second.is_none() {
+        let space_tlb = self.arch.tlb.space_tlb(tlb);
+        space_tlb.insert_jump(key.jump_address(linear), block.cold.0, block.canonical.0, global);
+        if key.is_relocatable() && key.is_64_bit() && block.second.is_none() {
             let physical = key.physical;
             self.arch.tlb.space_tlb(tlb).insert_fetch(linear, physical);
             if self.arch.group.techniques.has(Technique::PhysicalJumps) {

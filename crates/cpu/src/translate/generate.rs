@@ -25,9 +25,9 @@ use iced_x86::{Instruction, MemoryOperand, OpKind, Register};
 use super::Translator;
 use super::action::{Action, Assistance};
 use super::block::{Block, Mark};
-use super::builder::{Builder, Later, stack};
+use super::builder::{Builder, Later};
 use super::cache::Part;
-use super::emit::{at, field};
+use super::emit::{field, gpr32};
 use super::host_code::HostCode;
 use super::jump_slot::NONE;
 use super::key::Key;
@@ -147,7 +147,7 @@ impl Builder<'_> {
             }
         }
         if open && let Some(last) = run.instructions.last() {
-            self.leave_to(Linear(last.instruction.next_ip()));
+            self.leave_to(self.next(&last.instruction));
         }
         self.write_later();
         (warm, live)
@@ -201,12 +201,18 @@ impl Builder<'_> {
     /// One guest instruction; whether the block goes on after it.
     fn instruction(&mut self, planned: &Planned, bytes: &[u8]) -> bool {
         let instruction = &planned.instruction;
-        let mark = self.mark(planned);
+        let (mark, word) = (self.mark(planned), self.word());
         self.native = planned.native;
         self.coalesced = planned.coalesced;
         self.crosses = planned.crosses;
         match planned.action {
-            Action::Copy => self.out.raw(bytes),
+            Action::Copy if self.key.is_64_bit() => self.out.raw(bytes),
+            Action::Copy => {
+                if !self.out.try_instruction(instruction) {
+                    self.interpret(mark);
+                    return false;
+                }
+            }
             Action::Skip => {}
             Action::Address(register, value) => self.address(register, value),
             Action::Memory(usage) => {
@@ -216,33 +222,32 @@ impl Builder<'_> {
                 }
             }
             Action::Push(register) => self.push(mark, |builder, place| {
-                builder.out.store(place, register);
+                builder.out.store_sized(place, register, word);
             }),
             Action::PushMemory => {
                 let [s0, _, s2] = self.s();
-                let place = self.reach_operand(instruction, 8, mark);
-                self.out.load(s0, place);
+                let place = self.reach_operand(instruction, word as usize, mark);
+                self.out.load_sized(s0, place, word);
                 self.out.store(field(context_offset!(temporary)), s0);
                 self.push(mark, |builder, place| {
                     builder.out.load(s2, field(context_offset!(temporary)));
-                    builder.out.store(place, s2);
+                    builder.out.store_sized(place, s2, word);
                 });
             }
             Action::PushConstant(value) => self.push(mark, |builder, place| {
-                builder.store_constant(place, value as u64);
+                builder.store_word(place, value as u64);
             }),
             Action::Pop(register) => {
-                let place = self.reach(stack(0), 8, false, mark);
-                self.out.load(register, place);
+                self.pop(register, mark);
                 if register != Register::RSP {
-                    self.adjust_stack(8);
+                    self.adjust_stack(word as i32);
                 }
             }
             Action::Leave => {
                 let [s0, ..] = self.s();
-                let place = self.reach(at(Register::RBP, Register::None, 0), 8, false, mark);
-                self.out.load(s0, place);
-                self.out.lea(Register::RSP, at(Register::RBP, Register::None, 8));
+                let place = self.reach(self.beside(Register::RBP, 0), word as usize, false, mark);
+                self.out.load_sized(s0, place, word);
+                self.point(Register::RSP, self.beside(Register::RBP, word as i32));
                 self.out.copy(Register::RBP, s0);
             }
             Action::StoreSelector(selector) => {
@@ -252,11 +257,21 @@ impl Builder<'_> {
                 self.out.load_word(s2, field(selector));
                 self.out.store_word(place, s2);
             }
+            Action::StoreTable(limit, base) => {
+                let [_, _, s2] = self.s();
+                self.operand_address(instruction);
+                let place = self.reach_in_s0(2 + word as usize, true, mark);
+                self.out.load_word(s2, field(limit));
+                self.out.store_word(place, s2);
+                self.out.load(s2, field(base));
+                let rest = MemoryOperand { displacement: 2, displ_size: 1, ..place };
+                self.out.store_sized(rest, s2, word);
+            }
             Action::Repeat(repeated) => self.repeat(repeated, mark),
             Action::MoveOne(single) => self.move_one(single, mark),
             Action::ExtendedState => return self.extended_state(instruction, mark),
             Action::Assist(kind) => {
-                self.assist(kind, instruction, mark);
+                self.assist(kind, &planned.guest, mark);
                 return kind != Assistance::Anew;
             }
             Action::Inline(kind) => self.inline(kind, mark),
@@ -278,7 +293,7 @@ impl Builder<'_> {
         match planned.action {
             Action::Jump(target) => self.leave_to(target),
             Action::Call(target) => {
-                let back = Linear(instruction.next_ip());
+                let back = self.next(instruction);
                 self.push(mark, |builder, place| builder.store_address(place, back));
                 self.note_return(back);
                 self.leave_to(target);
@@ -289,7 +304,7 @@ impl Builder<'_> {
             }
             Action::CallIndirect => {
                 let [s0, ..] = self.s();
-                let back = Linear(instruction.next_ip());
+                let back = self.next(instruction);
                 self.load_target(instruction, mark);
                 self.out.store(field(context_offset!(jump_target)), s0);
                 self.push(mark, |builder, place| builder.store_address(place, back));
@@ -308,14 +323,13 @@ impl Builder<'_> {
             }
             Action::Return(extra) => {
                 let [s0, ..] = self.s();
-                let place = self.reach(stack(0), 8, false, mark);
-                self.out.load(s0, place);
-                self.adjust_stack(8 + i32::from(extra));
+                self.pop(s0, mark);
+                self.adjust_stack(self.word() as i32 + i32::from(extra));
                 self.leave_returned(mark);
             }
             _ => {
                 if !instruction.is_invalid() {
-                    self.left.push((mark, *instruction));
+                    self.left.push((mark, planned.guest));
                 }
                 self.interpret(mark);
             }
@@ -324,19 +338,36 @@ impl Builder<'_> {
 
     /// Look up the word below the stack pointer, fill it, and move the stack pointer.
     fn push(&mut self, mark: u32, fill: impl FnOnce(&mut Self, MemoryOperand)) {
-        let place = self.reach(stack(-8), 8, true, mark);
+        let word = self.word();
+        let place = self.reach(self.on_stack(-(word as i32)), word as usize, true, mark);
         fill(self, place);
-        self.adjust_stack(-8);
+        self.adjust_stack(-(word as i32));
+    }
+
+    /// Load the word at the stack pointer, which stays.
+    fn pop(&mut self, register: Register, mark: u32) {
+        let word = self.word();
+        let place = self.reach(self.on_stack(0), word as usize, false, mark);
+        self.out.load_sized(register, place, word);
+    }
+
+    /// The address after an instruction, from the page's if the block is relocatable.
+    fn next(&self, instruction: &Instruction) -> Linear {
+        let next = Linear(instruction.next_ip());
+        if self.key.is_64_bit() { next } else { next.low() }
     }
 
     /// The target of an indirect jump or call into s0.
     fn load_target(&mut self, instruction: &Instruction, mark: u32) {
         let [s0, ..] = self.s();
-        if instruction.op0_kind() == OpKind::Register {
-            self.out.copy(s0, instruction.op0_register());
+        let (register, word) = (instruction.op0_register(), self.word());
+        if instruction.op0_kind() != OpKind::Register {
+            let place = self.reach_operand(instruction, word as usize, mark);
+            self.out.load_sized(s0, place, word);
+        } else if self.key.is_64_bit() {
+            self.out.copy(s0, register);
         } else {
-            let place = self.reach_operand(instruction, 8, mark);
-            self.out.load(s0, place);
+            self.out.copy32(gpr32(s0), register);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The key of a translation: the addresses of the guest code, and the mode bits of the vCPU that the
 //! translation assumes.
 
+use crate::memory::tlb::jump_address;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
 use crate::mode::GuestMode;
 
@@ -41,14 +42,25 @@ impl Key {
 
     /// An address that is relative to the page if the block is relocatable.
     pub(super) fn relocated(&self, address: Linear, code_page: Linear) -> Linear {
-        if self.is_relocatable() { address.plus(code_page.0) } else { address }
+        let address = if self.is_relocatable() { address.plus(code_page.0) } else { address };
+        if self.is_64_bit() { address } else { address.low() }
+    }
+
+    /// Whether the code is 64-bit code, not 32-bit code ([`super::code_32`]).
+    pub(super) fn is_64_bit(&self) -> bool {
+        self.mode.guest.is_64_bit()
+    }
+
+    /// Where the jump caches have code of this kind that is at a linear address.
+    pub(super) fn jump_address(&self, at: Linear) -> Linear {
+        jump_address(at, self.is_64_bit())
     }
 }
 
 /// The mode bits that a translation assumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Mode {
-    /// Privilege; the code is 64-bit code.
+    /// Privilege, and the code's size.
     pub(crate) guest: GuestMode,
     /// Which x87 and vector instructions can run without a check.
     pub(crate) vectors: Vectors,
@@ -69,14 +81,18 @@ pub(crate) struct Mode {
     pub(crate) segment_bases: bool,
     /// The guest's kernel is paravirtual.
     pub(crate) paravirtual: bool,
+    /// FS and GS reach 4 GiB. For 32-bit code only.
+    pub(crate) wide: [bool; 2],
 }
 
 impl Mode {
     /// The part of a mode that all lines of a jump cache have in common: kernel and user code have sets of
     /// their own, as have EFLAGS.AC clear and set under SMAP.
-    pub(super) fn of_jumps(self) -> Mode {
+    /// `before` is what held until now of what only 32-bit code assumes.
+    pub(super) fn of_jumps(self, before: Mode) -> Mode {
+        let wide = if self.guest.is_64_bit() { before.wide } else { self.wide };
         let guest = self.guest.of_jumps();
-        Mode { guest, user_open: self.user_open && !self.smap, ..self }
+        Mode { guest, user_open: self.user_open && !self.smap, wide, ..self }
     }
 }
 

@@ -225,6 +225,7 @@ impl Builder<'_> {
             self.address(s0, target);
             return self.leave_indirect();
         }
+        let target = self.key.jump_address(target);
         if !target.is_canonical() {
             // The next instruction, behind the last address that there is.
             self.out.set_field32(context_offset!(detail), NOT_COMPUTED);
@@ -285,6 +286,7 @@ impl Builder<'_> {
     /// way on if not, and the slot.
     fn jump_by_cache(&mut self, arrive: impl FnOnce(&mut Self)) -> (HostCode, NopSlot) {
         let [s0, s1, s2] = self.s();
+        self.make_jump_address(s0, s1);
         self.out.store(field(register_offset!(rip)), s0);
         let slot = self.nop_slot();
         self.out.copy(s2, Register::RCX);

@@ -194,7 +194,9 @@ impl Vcpu {
     /// The same for an operand that crosses a page. The interpreter finds any fault.
     fn fill_both(&mut self, instruction: &Instruction, (at, size, access): Wanted) -> Filled {
         let masked = has_masked_memory(instruction) && access == Access::Write;
-        if size > PAGE_SIZE as usize || masked {
+        // The page after the last one of 32-bit code is its first (code_32.rs).
+        let has_way = self.arch.context.regs.mode().is_64_bit();
+        if size > PAGE_SIZE as usize || masked || !has_way {
             return Filled::NotEnough;
         }
         let next = Linear(at.page().0.wrapping_add(PAGE_SIZE));
@@ -218,7 +220,8 @@ impl Vcpu {
             bytes
         };
         let rip = self.arch.context.regs.rip;
-        let instruction = Decoder::with_ip(64, &bytes[..left], rip, decoder_options()).decode();
+        let bits = self.arch.context.regs.code_bits();
+        let instruction = Decoder::with_ip(bits, &bytes[..left], rip, decoder_options()).decode();
         (!instruction.is_invalid()).then_some(instruction)
     }
 
@@ -227,27 +230,29 @@ impl Vcpu {
         if let Some(repeated) = repeated(instruction) {
             return self.repeated_accesses(repeated);
         }
+        let regs = &self.arch.context.regs;
+        let word = regs.mode().bits() as usize / 8;
+        let place = |address| {
+            let linear = Linear(address);
+            if word == 8 { linear } else { linear.low() }
+        };
         if let Some(Repeated { size, copies }) = single(instruction) {
-            let gpr = &self.arch.context.regs.gpr;
-            let to = (Linear(gpr[7]), size as usize, Access::Write);
-            let from = copies.then_some((Linear(gpr[6]), size as usize, Access::Read));
+            let to = (place(regs.gpr[7]), size as usize, Access::Write);
+            let from = copies.then_some((place(regs.gpr[6]), size as usize, Access::Read));
             return if copies { [from, Some(to)] } else { [Some(to), None] };
         }
-        let rsp = self.arch.context.regs.gpr[4];
-        let push = Some((Linear(rsp.wrapping_sub(8)), 8, Access::Write));
+        let push = Some((place(regs.gpr[4].wrapping_sub(word as u64)), word, Access::Write));
         match class_of(instruction.code()) {
             Class::Push if instruction.op0_kind() == OpKind::Memory => {
                 [self.explicit(instruction), push]
             }
             Class::Push | Class::PushFlags => [push, None],
-            Class::CallNear if instruction.op0_kind() == OpKind::NearBranch64 => [push, None],
+            Class::CallNear if instruction.is_call_near() => [push, None],
             Class::CallNear => [self.explicit(instruction), push],
             Class::Pop | Class::PopFlags | Class::ReturnNear => {
-                [Some((Linear(rsp), 8, Access::Read)), None]
+                [Some((place(regs.gpr[4]), word, Access::Read)), None]
             }
-            Class::LeaveFrame => {
-                [Some((Linear(self.arch.context.regs.gpr[5]), 8, Access::Read)), None]
-            }
+            Class::LeaveFrame => [Some((place(regs.gpr[5]), word, Access::Read)), None],
             Class::InterruptReturn => self.arch.return_accesses(),
             _ => [self.explicit(instruction), None],
         }
@@ -289,6 +294,8 @@ impl Vcpu {
             _ => 0,
         };
         let access = if usage.writes { Access::Write } else { Access::Read };
-        Some((Linear(base.wrapping_add(offset)), usage.size, access))
+        let linear = Linear(base.wrapping_add(offset));
+        let is_64_bit = self.arch.context.regs.mode().is_64_bit();
+        Some((if is_64_bit { linear } else { linear.low() }, usage.size, access))
     }
 }

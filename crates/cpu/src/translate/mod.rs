@@ -1,4 +1,4 @@
-//! Same-ISA binary translation of 64-bit code.
+//! Same-ISA binary translation of 64-bit code, and of 32-bit code ([`code_32`]).
 //!
 //! The pipeline is the path: [`decode`] reads a run of guest instructions, [`plan`] chooses the
 //! translation of each and finds the free registers, [`generate`] emits the host code with
@@ -36,6 +36,7 @@ mod block;
 mod builder;
 pub(crate) mod cache;
 pub(crate) mod coalesce;
+pub(crate) mod code_32;
 pub(crate) mod cpuid;
 mod cross_page;
 mod crossing;
@@ -263,15 +264,18 @@ impl Translator {
     /// Remove a block's lines from the jump caches.
     fn remove_jumps(&self, key: Key, peers: &Peers) {
         if !key.is_relocatable() {
-            return peers.remove_jump(key.linear);
+            return peers.remove_jump(key.jump_address(key.linear));
         }
-        peers.remove_physical_jump(key.physical);
+        if key.is_64_bit() {
+            peers.remove_physical_jump(key.physical);
+        }
         let page = self.pages.get(&key.physical.page());
         let linears = page.map_or(&[][..], |page| &page.linears);
         if linears.len() == MAX_LINEARS {
             return peers.remove_all_jumps();
         }
-        linears.iter().for_each(|linear| peers.remove_jump(linear.plus(key.linear.0)));
+        let addresses = linears.iter().map(|linear| key.jump_address(linear.plus(key.linear.0)));
+        addresses.for_each(|address| peers.remove_jump(address));
     }
 
     /// A block is about to be entered into a jump cache at `linear`.
@@ -334,6 +338,21 @@ impl Translator {
 /// Move an instruction that was decoded at its offset in a page to that page, with what it says relative
 /// to itself.
 fn relocate(instruction: &mut Instruction, page: Linear) {
+    if instruction.code_size() != iced_x86::CodeSize::Code64 {
+        // Nothing is relative to EIP but branches, of which the interpreter does those with 16-bit operands, too.
+        let by = page.0 as u32;
+        instruction.set_ip32((instruction.ip() as u32).wrapping_add(by));
+        match instruction.op0_kind() {
+            OpKind::NearBranch32 => {
+                instruction.set_near_branch32(instruction.near_branch32().wrapping_add(by));
+            }
+            OpKind::NearBranch16 => {
+                instruction.set_near_branch16(instruction.near_branch16().wrapping_add(by as u16));
+            }
+            _ => {}
+        }
+        return;
+    }
     let by = page.0;
     instruction.set_ip(instruction.ip().wrapping_add(by));
     if instruction.is_ip_rel_memory_operand() {

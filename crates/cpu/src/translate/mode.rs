@@ -1,9 +1,11 @@
 //! The mode bits that translations assume, computed from a vCPU's registers.
 
+use super::code_32::wide_segments;
 use super::key::{Mode, Vectors};
 use super::syscall;
 use crate::architectural::Architectural;
 use crate::mode::GuestMode;
+use crate::state::CodeSize;
 
 impl Architectural {
     /// The mode bits that translations assume.
@@ -19,12 +21,13 @@ impl Architectural {
         } else {
             Vectors::Avx
         };
+        let guest = GuestMode::new(regs.cpl, regs.code_size() == CodeSize::Bits64, false);
         let paravirtual = self.paravirtual.is_some();
         let fast_system_calls = !paravirtual
             && regs.efer & efer::SCE != 0
             && regs.sfmask & syscall::CLEARED_FLAGS == syscall::CLEARED_FLAGS;
         Mode {
-            guest: GuestMode::of_64_bit_code(regs.cpl),
+            guest,
             vectors,
             fast_system_calls,
             star: if fast_system_calls { regs.star } else { 0 },
@@ -34,6 +37,7 @@ impl Architectural {
             user_open: self.uses_mirror() && self.is_user_open(),
             segment_bases: regs.cr4 & cr4::FSGSBASE != 0,
             paravirtual,
+            wide: if guest.is_64_bit() { [false; 2] } else { wide_segments(regs) },
         }
     }
 }

@@ -10,10 +10,12 @@ use iced_x86::{
 
 use super::action::{Action, Assistance};
 use super::builder::selector_offset;
+use super::code_32;
 use super::extended::runs_on_mirror;
 use super::inline::inline;
 use super::key::{Mode, Vectors};
 use super::string::{repeated, single};
+use crate::context::register_offset;
 use crate::instruction::{
     Class, class_of, immediate_bit_form, is_integer, is_string, may_run_natively_unmasked,
     memory_use,
@@ -45,6 +47,9 @@ fn plan_for_any_kernel(
         return Action::Interpret;
     }
     let class = class_of(instruction.code());
+    if !mode.guest.is_64_bit() && !code_32::means_the_same(instruction, class, mode) {
+        return Action::Interpret;
+    }
     let own = entry(instruction, class, mode).or_else(|| stack(instruction, class));
     if let Some(action) = own.or_else(|| flow(instruction, class)) {
         return action;
@@ -57,6 +62,9 @@ fn plan_for_any_kernel(
     }
     if let Some(selector) = stored_selector(instruction, class) {
         return Action::StoreSelector(selector);
+    }
+    if let Some((limit, base)) = stored_table(instruction, class, mode) {
+        return Action::StoreTable(limit, base);
     }
     if let Some(kind) = inline(instruction, mode) {
         return Action::Inline(kind);
@@ -125,6 +133,20 @@ fn stored_selector(instruction: &Instruction, class: Class) -> Option<i32> {
     Some(selector_offset(number))
 }
 
+/// Where the limit and the base are that `sgdt` or `sidt` stores. Firmware in 32-bit mode has its variables behind the
+/// interrupt table, and asks for it all the time. Of 64-bit code, which may reach the kernel's memory through the
+/// mirror, the two parts could come to lie on either side of a fault.
+fn stored_table(instruction: &Instruction, class: Class, mode: Mode) -> Option<(i32, i32)> {
+    let is_translated = class == Class::StoreTable
+        && !mode.guest.is_64_bit()
+        && mode.guest.is_kernel()
+        && !instruction.has_lock_prefix();
+    is_translated.then(|| match instruction.mnemonic() {
+        Mnemonic::Sgdt => (register_offset!(gdtr.limit), register_offset!(gdtr.base)),
+        _ => (register_offset!(idtr.limit), register_offset!(idtr.base)),
+    })
+}
+
 fn address_only(instruction: &Instruction) -> Action {
     if !instruction.is_ip_rel_memory_operand() {
         return Action::Copy;
@@ -173,27 +195,33 @@ fn entry(instruction: &Instruction, class: Class, mode: Mode) -> Option<Action> 
     }
 }
 
-/// Stack instructions that have a translation of their own: the 64-bit forms.
+/// Stack instructions that have a translation of their own: those with the operand size of the code's addresses. (The
+/// 32-bit forms are not there in 64-bit mode, nor the other way round.)
 fn stack(instruction: &Instruction, class: Class) -> Option<Action> {
     let names_register = instruction.op0_kind() == OpKind::Register;
     Some(match (class, instruction.code()) {
-        (Class::Push, Code::Push_r64 | Code::Push_rm64) if names_register => {
-            Action::Push(instruction.op0_register())
+        (Class::Push, Code::Push_r64 | Code::Push_rm64 | Code::Push_r32 | Code::Push_rm32)
+            if names_register =>
+        {
+            Action::Push(instruction.op0_register().full_register())
         }
-        (Class::Push, Code::Push_rm64) => Action::PushMemory,
-        (Class::Push, Code::Pushq_imm8 | Code::Pushq_imm32) => {
-            Action::PushConstant(instruction.immediate(0) as i32)
+        (Class::Push, Code::Push_rm64 | Code::Push_rm32) => Action::PushMemory,
+        (
+            Class::Push,
+            Code::Pushq_imm8 | Code::Pushq_imm32 | Code::Pushd_imm8 | Code::Pushd_imm32,
+        ) => Action::PushConstant(instruction.immediate(0) as i32),
+        (Class::Pop, Code::Pop_r64 | Code::Pop_rm64 | Code::Pop_r32 | Code::Pop_rm32)
+            if names_register =>
+        {
+            Action::Pop(instruction.op0_register().full_register())
         }
-        (Class::Pop, Code::Pop_r64 | Code::Pop_rm64) if names_register => {
-            Action::Pop(instruction.op0_register())
-        }
-        (Class::LeaveFrame, Code::Leaveq) => Action::Leave,
+        (Class::LeaveFrame, Code::Leaveq | Code::Leaved) => Action::Leave,
         _ => return None,
     })
 }
 
-/// What becomes of an instruction that changes the flow of control. The near ones with 64-bit operands have
-/// translations.
+/// What becomes of an instruction that changes the flow of control. The near ones have translations whose operands have
+/// the size of the code's addresses.
 fn flow(instruction: &Instruction, class: Class) -> Option<Action> {
     if instruction.flow_control() == FlowControl::Next {
         return None;
@@ -207,11 +235,13 @@ fn flow(instruction: &Instruction, class: Class) -> Option<Action> {
             Action::Branch(instruction.condition_code() as u8 - 1, near_target(instruction))
         }
         (Class::JumpNear, _) if is_direct => Action::Jump(near_target(instruction)),
-        (Class::JumpNear, Code::Jmp_rm64) => Action::JumpIndirect,
+        (Class::JumpNear, Code::Jmp_rm64 | Code::Jmp_rm32) => Action::JumpIndirect,
         (Class::CallNear, _) if is_direct => Action::Call(near_target(instruction)),
-        (Class::CallNear, Code::Call_rm64) => Action::CallIndirect,
-        (Class::ReturnNear, Code::Retnq) => Action::Return(0),
-        (Class::ReturnNear, Code::Retnq_imm16) => Action::Return(instruction.immediate16()),
+        (Class::CallNear, Code::Call_rm64 | Code::Call_rm32) => Action::CallIndirect,
+        (Class::ReturnNear, Code::Retnq | Code::Retnd) => Action::Return(0),
+        (Class::ReturnNear, Code::Retnq_imm16 | Code::Retnd_imm16) => {
+            Action::Return(instruction.immediate16())
+        }
         _ => Action::Interpret,
     })
 }

@@ -7,6 +7,9 @@ use crate::memory::Physical;
 
 /// One instruction of a run.
 pub(super) struct Planned {
+    /// As the guest has it.
+    pub(super) guest: Instruction,
+    /// As 64-bit code has it (code_32.rs).
     pub(super) instruction: Instruction,
     pub(super) action: Action,
     /// Distance from the run's start, in bytes.

@@ -148,7 +148,7 @@ impl Builder<'_> {
             return false;
         }
         let numbered = immediate_bit_form(instruction.code()).is_some();
-        let narrow = address_bits(instruction, CodeSize::Bits64) == 32;
+        let narrow = !self.key.is_64_bit() || address_bits(instruction, CodeSize::Bits64) == 32;
         if numbered && narrow && matches!(instruction.memory_segment(), Register::FS | Register::GS)
         {
             // The distance would have to wrap before the segment's base is added.
@@ -276,7 +276,7 @@ impl Builder<'_> {
         }
         if let segment @ (Register::FS | Register::GS) = instruction.memory_segment() {
             self.out.load(s1, field(segment_base(segment)));
-            self.out.lea(s0, at(s0, s1, 0));
+            self.point(s0, at(s0, s1, 0));
         }
     }
 

@@ -80,10 +80,16 @@ impl Builder<'_> {
             // See `forget_returns_of_users`.
             return;
         }
-        let [s0, s1, _] = self.s();
+        let [s0, s1, s2] = self.s();
         let ring = self.ring();
         self.out.load_byte(s0, field(top_of(ring)));
-        self.store_address(entry(ring, s0, ADDRESS), back);
+        if self.key.is_64_bit() {
+            self.store_address(entry(ring, s0, ADDRESS), back);
+        } else {
+            self.address(s2, back);
+            self.make_jump_address(s2, s1);
+            self.out.store(entry(ring, s0, ADDRESS), s2);
+        }
         let landing = self.out.address_of_code(s1);
         self.out.store(entry(ring, s0, TARGET), s1);
         self.out.lea(s0, at(s0, Register::None, STEP));
@@ -96,7 +102,8 @@ impl Builder<'_> {
         if !self.techniques.has(Technique::Returns) {
             return self.leave_computed(mark);
         }
-        let [_, s1, _] = self.s();
+        let [s0, s1, _] = self.s();
+        self.make_jump_address(s0, s1);
         let slot = self.nop_slot();
         self.out.constant(s1, u64::from(mark));
         self.out.jump(self.thunks().returned[self.ring()]);

@@ -24,11 +24,11 @@
 //! Translated code never runs with the direction flag set: `may_translate` refuses to enter a block with
 //! it, and every instruction that can set it leaves the block.
 
-use iced_x86::{Instruction, Register};
+use iced_x86::{CodeSize, Instruction, OpKind, Register};
 
 use super::action::Repeated;
 use super::builder::{Builder, Later};
-use super::emit::{at, field};
+use super::emit::{at, field, gpr32};
 use super::host_code::HostCode;
 use crate::architectural::Architectural;
 use crate::context::context_offset;
@@ -58,17 +58,15 @@ fn elements(instruction: &Instruction) -> Option<Repeated> {
         _ => return None,
     };
     let size = size as u32;
-    let wide = (0..instruction.op_count()).all(|operand| {
-        !matches!(
-            instruction.op_kind(operand),
-            iced_x86::OpKind::MemoryESEDI
-                | iced_x86::OpKind::MemorySegESI
-                | iced_x86::OpKind::MemoryESDI
-                | iced_x86::OpKind::MemorySegSI
-        )
+    let is_64_bit = instruction.code_size() == CodeSize::Code64;
+    // Addresses have the size that they have by default.
+    let usual = (0..instruction.op_count()).all(|operand| match instruction.op_kind(operand) {
+        OpKind::MemoryESEDI | OpKind::MemorySegESI => !is_64_bit,
+        OpKind::MemoryESDI | OpKind::MemorySegSI => false,
+        _ => true,
     });
     let plain_segment = !matches!(instruction.segment_prefix(), Register::FS | Register::GS);
-    (wide && !instruction.has_lock_prefix() && plain_segment).then_some(Repeated { size, copies })
+    (usual && !instruction.has_lock_prefix() && plain_segment).then_some(Repeated { size, copies })
 }
 
 /// Distances from guest to host addresses.
@@ -84,8 +82,13 @@ impl Builder<'_> {
         let [s0, s1, s2] = self.s();
         let Repeated { size, copies } = repeated;
         // Nothing to do and nothing to check when RCX is zero.
+        self.zero_extend(Register::RCX);
         let nothing = self.out.jump_if_rcx_zero();
         let again = self.out.here();
+        self.zero_extend(Register::RDI);
+        if copies {
+            self.zero_extend(Register::RSI);
+        }
         self.out.copy(s2, Register::RCX);
         // Counts are compared as signed numbers below.
         self.out.extract(Register::RCX, s2, context_offset!(count_mask));
@@ -124,25 +127,31 @@ impl Builder<'_> {
         self.out.patch(done, here);
     }
 
+    /// Clear the upper half of a register that holds an address or a count, if the guest does not see that.
+    fn zero_extend(&mut self, register: Register) {
+        if !self.key.is_64_bit() {
+            self.out.copy32(gpr32(register), gpr32(register));
+        }
+    }
+
     /// Write the translation of one that is not repeated.
     pub(super) fn move_one(&mut self, Repeated { size, copies }: Repeated, mark: u32) {
         let [s0, _, s2] = self.s();
         let width = size as usize;
-        let pointed = |register| at(register, Register::None, 0);
         if copies {
-            let source = self.reach(pointed(Register::RSI), width, false, mark);
+            let source = self.reach(self.beside(Register::RSI, 0), width, false, mark);
             self.out.load_sized(s0, source, size);
             self.out.store(field(context_offset!(temporary)), s0);
         }
-        let destination = self.reach(pointed(Register::RDI), width, true, mark);
+        let destination = self.reach(self.beside(Register::RDI, 0), width, true, mark);
         if copies {
             self.out.load(s2, field(context_offset!(temporary)));
         }
         self.out.store_sized(destination, if copies { s2 } else { Register::RAX }, size);
         if copies {
-            self.out.lea(Register::RSI, at(Register::RSI, Register::None, size as i32));
+            self.point(Register::RSI, self.beside(Register::RSI, size as i32));
         }
-        self.out.lea(Register::RDI, at(Register::RDI, Register::None, size as i32));
+        self.point(Register::RDI, self.beside(Register::RDI, size as i32));
     }
 
     /// Find the distance to the host address of what `pointer` points at, and shorten the piece to

@@ -37,6 +37,7 @@ impl Translator {
             linear: linear.0,
             physical: block.key.physical.0,
             cpl: block.key.mode.guest.cpl(),
+            bits: block.key.mode.guest.bits(),
             bytes: &run.bytes[..usize::from(run.length()).min(run.bytes.len())],
             interpreted: block.interpreted,
         };

@@ -192,8 +192,13 @@ impl Engine {
     /// not.
     pub fn check_way(&self, crossing: bool) {
         let cases = self.watchdog.cases.load(Ordering::Relaxed) / 2;
-        let Statistics { direct_runs: runs, crossings, .. } = self.vcpu.statistics();
+        let Statistics { direct_runs: runs, crossings, blocks, .. } = self.vcpu.statistics();
         assert!(!crossing || crossings > cases / 3, "{crossings} crossings in {cases} cases");
+        match self.setting {
+            Setting::UserDirect => {}
+            Setting::UserInterpreted => assert_eq!(blocks, 0),
+            _ => assert!(blocks > cases / 2, "{blocks} blocks for {cases} cases"),
+        }
         if self.setting == Setting::UserDirect {
             assert!(runs > cases / 2, "{runs} direct runs for {cases} cases");
         } else {

@@ -286,6 +286,11 @@ fn forms_in_the_kernel_with_users_operands_that_cross_a_page() {
 }
 
 #[test]
-fn forms_of_compatibility_mode() {
+fn forms_of_compatibility_mode_translated() {
     compare_forms(32, Setting::User);
+}
+
+#[test]
+fn forms_of_compatibility_mode_interpreted() {
+    compare_forms(32, Setting::UserInterpreted);
 }

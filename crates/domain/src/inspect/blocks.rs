@@ -64,9 +64,9 @@ impl CodeWatcher for BlockList {
         let mut text = self.head(&guest).trim_end().to_owned() + "\n";
         if self.show.contains(guest.id) {
             text.push_str(" the guest's code:\n");
-            text.push_str(&disassemble(guest.bytes, guest.linear));
+            text.push_str(&disassemble(guest.bytes, guest.linear, guest.bits));
             text.push_str(" the host's code:\n");
-            text.push_str(&disassemble(code.bytes, code.start));
+            text.push_str(&disassemble(code.bytes, code.start, 64));
         } else if !self.show.is_empty() {
             return;
         }

@@ -97,6 +97,7 @@ mod tests {
             linear,
             physical: 0x1000,
             cpl: 0,
+            bits: 64,
             bytes: &[0x90],
             interpreted: false,
         };

@@ -64,22 +64,13 @@ const OF_VARIABLES: [u8; 32] = [
 /// What erased flash has.
 const ERASED: u8 = 0xff;
 
-/// How a program for 32-bit mode is marked: the headers of the formats PE and TE, each with the processor behind it.
-const PROGRAMS_OF_32_BITS: [&[u8]; 2] = [b"PE\0\0\x4c\x01", b"VZ\x4c\x01"];
-
-/// What headers of programs are aligned to.
-const ALIGNMENT_BYTES: usize = 4;
-
 /// Gives a machine that has firmware the flash with its variables, as it is described. What its user is told, if it
 /// starts.
-pub fn open(configuration: &mut Configuration, spec: &Spec) -> Result<Vec<String>, Error> {
-    let Some(firmware) = &spec.boot.firmware else { return Ok(Vec::new()) };
+pub fn open(configuration: &mut Configuration, spec: &Spec) -> Result<Option<String>, Error> {
+    let Some(firmware) = &spec.boot.firmware else { return Ok(None) };
     let image = configuration.firmware.as_deref().unwrap_or_default();
-    let slow = begins_with_32_bits(image).then(|| slow(&firmware.path));
-    let mut remarks = Vec::from_iter(slow);
     let Some(variables) = &firmware.vars else {
-        remarks.extend(lacks_variables(image).then(|| without(&firmware.path)));
-        return Ok(remarks);
+        return Ok(lacks_variables(image).then(|| without(&firmware.path)));
     };
     let failed = |reason| Error { path: variables.path.clone(), reason };
     if volumes(image).any(|volume| volume.starts_with(&OF_VARIABLES)) {
@@ -87,9 +78,8 @@ pub fn open(configuration: &mut Configuration, spec: &Spec) -> Result<Vec<String
     }
     let (contents, keeper) = read(variables, image.len() as u64).map_err(failed)?;
     let together = image.len() + contents.len();
-    remarks.extend((!together.is_power_of_two()).then(|| do_not_fit(together)));
     configuration.devices.push(Box::new(Flash::new(contents, keeper)));
-    Ok(remarks)
+    Ok((!together.is_power_of_two()).then(|| do_not_fit(together)))
 }
 
 /// The volumes in an image, each with all that is behind its beginning.
@@ -99,26 +89,10 @@ fn volumes(image: &[u8]) -> impl Iterator<Item = &[u8]> {
     pages.filter(move |rest| rest.get(at..).is_some_and(|it| it.starts_with(signature)))
 }
 
-/// Whether what runs first, in the last volume, is a program for 32-bit mode.
-fn begins_with_32_bits(image: &[u8]) -> bool {
-    let volume = volumes(image).last().unwrap_or_default();
-    let mut places = (0..volume.len()).step_by(ALIGNMENT_BYTES).map(|at| &volume[at..]);
-    places.any(|rest| PROGRAMS_OF_32_BITS.iter().any(|header| rest.starts_with(header)))
-}
-
 /// Whether an image has volumes, but none for variables.
 fn lacks_variables(image: &[u8]) -> bool {
     let mut volumes = volumes(image).peekable();
     volumes.peek().is_some() && !volumes.any(|volume| volume.starts_with(&OF_VARIABLES))
-}
-
-fn slow(path: &Path) -> String {
-    format!(
-        "{path} begins in 32-bit mode, which is interpreted, and may say nothing for half an hour \
-         and more; firmware for 64-bit mode alone takes seconds (Debian 12's OVMF_CODE.fd is such, \
-         its OVMF_CODE_4M.fd is not)",
-        path = path.display()
-    )
 }
 
 fn without(path: &Path) -> String {
@@ -198,22 +172,6 @@ mod tests {
         assert!(!lacks_variables(&image(&[code, OF_VARIABLES])));
         assert!(!lacks_variables(&[0xff; 3 * PAGE_BYTES]), "it is other firmware");
         assert!(!lacks_variables(&[]));
-    }
-
-    #[test]
-    fn what_begins_in_32_bit_mode_is_known_by_its_last_volume() {
-        let volume = [7; 32];
-        let mut image = image(&[volume, volume]);
-        let mut check = |at: usize, header: &[u8], expected| {
-            image[at..at + header.len()].copy_from_slice(header);
-            assert_eq!(begins_with_32_bits(&image), expected, "{header:?}");
-        };
-        check(0x114, b"PE\0\0\x4c\x01", false);
-        check(PAGE_BYTES + 0x114, b"PE\0\0\x64\x86", false);
-        check(PAGE_BYTES + 0x114, b"PE\0\0\x4c\x01", true);
-        check(PAGE_BYTES + 0x114, b"VZ\x4c\x01\0\0", true);
-        check(PAGE_BYTES + 0x114, b"VZ\x64\x86\0\0", false);
-        assert!(!begins_with_32_bits(b"PE\0\0\x4c\x01"), "it has no volumes");
     }
 
     #[test]

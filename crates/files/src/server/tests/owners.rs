@@ -111,12 +111,8 @@ fn what_the_guest_gives_away_is_recorded() {
         assert_eq!(done.unwrap_err(), Errno::PERM);
     }
     kernel.share.allows_privileges = true;
-    let done = kernel.ask_bytes(
-        opcode::SETXATTR,
-        made.nodeid,
-        &asked,
-        &[b"security.capability\0", b"0:0:4755"],
-    );
+    let capability: [&[u8]; 2] = [b"security.capability\0", b"0:0:4755"];
+    let done = kernel.ask_bytes(opcode::SETXATTR, made.nodeid, &asked, &capability);
     assert_eq!(done.unwrap_err(), Errno::OPNOTSUPP);
 }
 
