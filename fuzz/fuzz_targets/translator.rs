@@ -1,5 +1,5 @@
-//! The decoder, the translator and the interpreter, given any code at all, at CPL 3 and at CPL 0: the processor
-//! must come back, and must neither panic nor hang. Instructions come from the processor's own table, class by
+//! The decoder, the translator and the interpreter, given any code at all, of 64 and of 32 bits, at CPL 3 and at CPL 0:
+//! the processor must come back, and must neither panic nor hang. Instructions come from the processor's own table, class by
 //! class ([`fuzz::forms`]), and between them any bytes.
 
 #![no_main]
@@ -23,14 +23,18 @@ const STACK: u64 = 0x8000;
 /// Where the registers point, each at a cache line of its own.
 const DATA: u64 = 0x6000;
 
-/// Code and data segments: attributes of flat ones at CPL 3 and at CPL 0.
+/// Attributes of code segments, for 64-bit code, and of data segments, at CPL 3 and at CPL 0.
 const USER: [u16; 2] = [0xa0fb, 0xc0f3];
 const KERNEL: [u16; 2] = [0xa09b, 0xc093];
+
+/// In the attributes of a code segment, what 32-bit code has otherwise: L and D.
+const CODE_SIZE: u16 = 0x6000;
 
 /// A program, and who runs it.
 #[derive(Debug, Arbitrary)]
 struct Input {
     is_kernel: bool,
+    is_32_bit: bool,
     pieces: Vec<Piece>,
 }
 
@@ -67,9 +71,12 @@ fuzz_target!(|input: Input| {
     let cpl = if input.is_kernel { 0 } else { 3 };
     (regs.rip, regs.cpl, regs.idtr.limit, regs.gpr[4]) = (CODE, cpl, 0, STACK);
     let [code, data] = if input.is_kernel { KERNEL } else { USER };
-    regs.segments[1].base = 0;
+    for segment in &mut regs.segments {
+        (segment.base, segment.limit) = (0, u32::MAX);
+        segment.attributes = Attributes::from_bits_retain(data);
+    }
+    let code = if input.is_32_bit { code ^ CODE_SIZE } else { code };
     regs.segments[1].attributes = Attributes::from_bits_retain(code);
-    regs.segments[2].attributes = Attributes::from_bits_retain(data);
     // With no IDT every exception is a triple fault. What runs for ever is kicked.
     let kick = cpu.kick_handle();
     let alarm = std::thread::spawn(move || {
