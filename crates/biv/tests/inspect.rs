@@ -132,7 +132,8 @@ fn a_trace_has_every_block_in_order() {
     // A thousand turns: the function, and what comes after each call of it.
     assert_eq!(count("block  mix+0x0"), 1000);
     assert_eq!(count("0x0000000000100070 block"), 1000);
-    assert_eq!(count("0x000000000010000c interpreted"), 1, "code outside 64-bit mode");
+    assert_eq!(count("0x000000000010000c block"), 1, "32-bit code");
+    assert_eq!(count("0x000000000010002a interpreted"), 1, "a control register is written");
     assert_eq!(count("out 0xf4 value 0x0"), 1);
     let numbers = said.lines().filter_map(|line| line.split('#').nth(1)?.split(' ').next());
     let numbers: Vec<u64> = numbers.filter_map(|number| number.parse().ok()).collect();

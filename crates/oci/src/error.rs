@@ -100,7 +100,7 @@ pub enum Error {
         error: String,
     },
     /// An image that no machine of ours can run.
-    #[error("it is for {0}, and a machine is linux/amd64")]
+    #[error("it is for {0}, and a machine runs linux/amd64 and linux/386")]
     Platform(String),
     /// An image of another kind.
     #[error("it cannot be run: {0}")]

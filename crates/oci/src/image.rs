@@ -106,23 +106,29 @@ impl Document {
     }
 }
 
-/// The manifest of an index that is for a machine of ours: the one of the oldest processors.
+/// Whether a machine of ours runs the programs of a platform, which may be those of 32 bits.
+fn is_ours(os: &Os, architecture: &Arch) -> bool {
+    *os == Os::Linux && matches!(architecture, Arch::Amd64 | Arch::i386)
+}
+
+/// The manifest of an index that is for a machine of ours: the one of the oldest processors of 64 bits, if there is one.
 ///
 /// # Errors
 ///
 /// [`Error::Platform`]: there is none.
 pub fn choose(index: &ImageIndex) -> Result<Blob, Error> {
     let manifests = index.manifests();
-    let is_ours = |manifest: &&oci_spec::image::Descriptor| match manifest.platform() {
-        Some(platform) => *platform.os() == Os::Linux && *platform.architecture() == Arch::Amd64,
+    let fits = |manifest: &&oci_spec::image::Descriptor| match manifest.platform() {
+        Some(platform) => is_ours(platform.os(), platform.architecture()),
         // A list of one is for who it is for.
         None => manifests.len() == 1,
     };
-    let variant = |manifest: &&oci_spec::image::Descriptor| {
-        let variant = manifest.platform().as_ref().and_then(|it| it.variant().clone());
-        variant.unwrap_or_default()
+    let demands = |manifest: &&oci_spec::image::Descriptor| {
+        let platform = manifest.platform().as_ref();
+        let is_32_bit = platform.is_some_and(|it| *it.architecture() == Arch::i386);
+        (is_32_bit, platform.and_then(|it| it.variant().clone()).unwrap_or_default())
     };
-    let found = manifests.iter().filter(is_ours).min_by_key(variant);
+    let found = manifests.iter().filter(fits).min_by_key(demands);
     let shown = || {
         let platforms = manifests.iter().filter_map(|manifest| manifest.platform().as_ref());
         let names = platforms.map(|it| format!("{}/{}", it.os(), it.architecture()));
@@ -181,7 +187,7 @@ impl Manifest {
 pub fn configuration(text: &[u8], manifest: &Manifest) -> Result<ImageConfiguration, Error> {
     let configuration: ImageConfiguration = json(text, "configuration")?;
     let (os, architecture) = (configuration.os(), configuration.architecture());
-    if *os != Os::Linux || *architecture != Arch::Amd64 {
+    if !is_ours(os, architecture) {
         return Err(Error::Platform(format!("{os}/{architecture}")));
     }
     if diff_ids(&configuration)?.len() != manifest.layers.len() {
@@ -283,6 +289,12 @@ mod tests {
             entry(4, "unknown", "unknown", ""),
         ]);
         assert_eq!(found.unwrap(), Blob { digest: digest(3), bytes: 7 });
+        let narrow = entry(1, "linux", "386", "");
+        let wide = entry(2, "linux", "amd64", r#", "variant": "v4""#);
+        let found = index(&[narrow.clone(), wide]);
+        assert_eq!(found.unwrap(), Blob { digest: digest(2), bytes: 7 });
+        let found = index(&[entry(3, "linux", "arm64", ""), narrow]);
+        assert_eq!(found.unwrap(), Blob { digest: digest(1), bytes: 7 });
         let error = index(&[entry(1, "linux", "arm64", "")]).unwrap_err().to_string();
         assert!(error.contains("linux/arm64") && error.contains("linux/amd64"), "{error}");
     }
