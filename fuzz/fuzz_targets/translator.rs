@@ -1,6 +1,6 @@
-//! The decoder, the translator and the interpreter, given any code at all, of 64 and of 32 bits, at CPL 3 and at CPL 0:
-//! the processor must come back, and must neither panic nor hang. Instructions come from the processor's own table, class by
-//! class ([`fuzz::forms`]), and between them any bytes.
+//! The decoder, the translator and the interpreter, given any code at all, of 64 and of 32 bits, at CPL 3 and at
+//! CPL 0: the processor must come back, and must neither panic nor hang. Instructions come from the processor's own
+//! table, class by class ([`fuzz::forms`]), and between them any bytes.
 
 #![no_main]
 
