@@ -111,8 +111,8 @@ fn is_ours(os: &Os, architecture: &Arch) -> bool {
     *os == Os::Linux && matches!(architecture, Arch::Amd64 | Arch::i386)
 }
 
-/// The manifest of an index that is for a machine of ours: the one of the oldest processors, of 64 bits if there is such
-/// a one.
+/// The manifest of an index that is for a machine of ours: the one of the oldest processors, of 64 bits if there are
+/// such.
 ///
 /// # Errors
 ///
