@@ -9,8 +9,8 @@
 //! 1. *State is precise.* Whenever control is in Rust, [`Registers`] is the architectural state at
 //!    a guest instruction boundary, flags included.
 //! 2. *Two ways to execute, one meaning.* [`interpret`] executes one instruction at a time in any
-//!    processor mode; [`translate`] turns 64-bit code into blocks of host code. The translator leaves an instruction
-//!    that it does not know to the interpreter.
+//!    processor mode; [`translate`] turns code of 64 and of 32 bits into blocks of host code. The translator leaves an
+//!    instruction that it does not know to the interpreter.
 //! 3. *The host CPU computes.* Innocuous instructions execute natively, on operands that the interpreter has
 //!    checked and, where needed, copied; no arithmetic is implemented again.
 //! 4. *Guest misbehaviour is data*: an [`Exception`] delivered to the guest. A panic is a bug of this crate.

@@ -5,6 +5,7 @@
 //! program" asks this type. Only the checks of segmentation compare privilege levels with each other
 //! (`Registers::cpl`), because the manual does.
 
+use crate::memory::Linear;
 use crate::state::{CodeSize, Registers, rflags};
 
 /// Privilege, 64-bit code or not, and virtual-8086 mode, in one byte: it is part of every block's key.
@@ -61,6 +62,12 @@ impl GuestMode {
     #[inline]
     pub(crate) const fn bits(self) -> u32 {
         if self.is_64_bit() { 64 } else { 32 }
+    }
+
+    /// An address as code of this mode that is translated computes it: one of 32-bit code wraps at 4 GiB.
+    #[inline]
+    pub(crate) fn linear(self, at: Linear) -> Linear {
+        if self.is_64_bit() { at } else { at.low() }
     }
 
     /// Virtual-8086 mode (SDM 3B 21.2).

@@ -377,9 +377,10 @@ impl Vcpu {
                 self.arch.context.regs.rip =
                     self.arch.group.translator().slot_target(detail, page).0;
             }
-            // 32-bit code leaves the jump address.
-            Reason::Lookup if !self.arch.context.regs.mode().is_64_bit() => {
-                self.arch.context.regs.rip &= 0xffff_ffff;
+            // It is a jump address (memory/tlb.rs).
+            Reason::Lookup => {
+                let regs = &mut self.arch.context.regs;
+                regs.rip = regs.mode().linear(Linear(regs.rip)).0;
             }
             _ => {}
         }

@@ -379,7 +379,7 @@ fn has_system_operand(instruction: &Instruction) -> bool {
 fn runs_natively(class: Class, mnemonic: Mnemonic) -> bool {
     match class {
         Class::Plain | Class::Hint | Class::LoadEffectiveAddress => true,
-        // Different outside 64-bit mode, where nothing is translated.
+        // Different outside 64-bit mode, where they are interpreted (translate/code_32.rs).
         Class::ClearVectors => true,
         // The others are reserved opcodes, whose meaning depends on the host's processor.
         Class::NoOperation => matches!(mnemonic, Mnemonic::Pause | Mnemonic::Prefetchwt1),

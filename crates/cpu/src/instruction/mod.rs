@@ -12,7 +12,7 @@ pub use class::{Class, class_of, codes_by_class};
 pub(crate) use class::{may_run_natively, may_run_natively_unmasked};
 pub(crate) use operand::{
     MemoryUse, StringOperation, address_bits, encodable, has_masked_memory, immediate_bit_form,
-    is_locked, is_string, memory_use, on_context, segment_of, segment_register, string_operation,
-    without_moffs,
+    is_locked, is_string, memory_use, names_memory, on_context, segment_of, segment_register,
+    string_operation, without_moffs,
 };
 pub(crate) use vectors::{is_integer, touches_vectors};

@@ -206,10 +206,14 @@ pub(crate) fn without_moffs(code: Code) -> Option<Code> {
     })
 }
 
+/// Whether an instruction has an explicit operand in memory.
+pub(crate) fn names_memory(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
+}
+
 /// A masked vector operand in memory: elements that the mask leaves out do not fault.
 pub(crate) fn has_masked_memory(instruction: &Instruction) -> bool {
-    instruction.has_op_mask()
-        && (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
+    instruction.has_op_mask() && names_memory(instruction)
 }
 
 /// Whether an instruction is atomic on memory (SDM 3A 10.1.2).

@@ -227,6 +227,11 @@ impl Builder<'_> {
             self.out.lea(register, at(register, Register::None, step as i32));
             left -= step;
         }
+        self.zero_extend(register);
+    }
+
+    /// Clear the upper half of a register that holds an address or a count, if the guest has no upper halves.
+    pub(super) fn zero_extend(&mut self, register: Register) {
         if !self.key.is_64_bit() {
             self.out.copy32(gpr32(register), gpr32(register));
         }

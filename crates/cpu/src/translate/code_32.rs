@@ -24,7 +24,7 @@
 use iced_x86::{Instruction, OpKind, Register};
 
 use super::key::Mode;
-use crate::instruction::{Class, encodable};
+use crate::instruction::{Class, address_bits, encodable, names_memory};
 use crate::memory::Linear;
 use crate::state::{Attributes, CodeSize, Registers, Segment, SegmentRegister};
 
@@ -66,17 +66,13 @@ pub(super) fn lift(instruction: &Instruction, is_relocatable: bool) -> Option<In
             false => u64::from(target),
         });
     }
-    let has_operand =
-        (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
-    if has_operand {
-        let registers = [instruction.memory_base(), instruction.memory_index()];
-        let narrow = |register: &Register| register.is_gpr16();
-        if registers.iter().any(narrow) || instruction.memory_displ_size() == 2 {
+    if names_memory(instruction) {
+        if address_bits(instruction, CodeSize::Bits32) != 32 {
             return None;
         }
         let displacement = instruction.memory_displacement64();
-        let is_absolute = registers == [Register::None; 2];
-        lifted.set_memory_displacement64(match is_absolute {
+        let registers = [instruction.memory_base(), instruction.memory_index()];
+        lifted.set_memory_displacement64(match registers == [Register::None; 2] {
             true => Linear(displacement).low().0,
             false => i64::from(displacement as i32) as u64,
         });

@@ -79,7 +79,8 @@ pub(super) enum Crossing {
 impl Crossing {
     /// What a run at `key` is to be translated with.
     pub(super) fn new(key: Key, translator: &Translator, group: &VcpuGroup) -> Self {
-        if !group.techniques.has(Technique::Crossings) {
+        // The page after the last one of 32-bit code is its first (code_32.rs).
+        if !group.techniques.has(Technique::Crossings) || !key.is_64_bit() {
             return Self::Some(FxHashSet::default());
         }
         if translator.inspection.as_ref().is_some_and(|inspection| inspection.all_crossings) {

@@ -138,7 +138,7 @@ impl Vcpu {
             let sheltered = run.instructions.last().is_some_and(enables_interrupts);
             let (native, coalesced) = (false, None);
             let physical = key.physical.plus(u64::from(delta));
-            let crosses = key.is_64_bit() && crossing.includes(&instruction, action, physical);
+            let crosses = crossing.includes(&instruction, action, physical);
             let mut planned = Planned {
                 guest,
                 instruction,
@@ -213,7 +213,7 @@ impl Vcpu {
         let guest = decoder.decode();
         let (mut instruction, mut action) = (guest, Action::Interpret);
         // The second page of 32-bit code at the end of its 4 GiB is not the next one.
-        let is_next = key.is_64_bit() || next == next.low();
+        let is_next = key.mode.guest.linear(next) == next;
         if decoder.last_error() == DecoderError::None && is_next {
             run.second = Some(self.walk_for_fetch(next)?.physical);
             (instruction, action) = self.plan(&guest, key, self.arch.group.techniques);

@@ -226,7 +226,7 @@ impl Builder<'_> {
             }),
             Action::PushMemory => {
                 let [s0, _, s2] = self.s();
-                let place = self.reach_operand(instruction, word as usize, mark);
+                let place = self.reach_operand(instruction, word as usize, false, mark);
                 self.out.load_sized(s0, place, word);
                 self.out.store(field(context_offset!(temporary)), s0);
                 self.push(mark, |builder, place| {
@@ -252,15 +252,13 @@ impl Builder<'_> {
             }
             Action::StoreSelector(selector) => {
                 let [_, _, s2] = self.s();
-                self.operand_address(instruction);
-                let place = self.reach_in_s0(2, true, mark);
+                let place = self.reach_operand(instruction, 2, true, mark);
                 self.out.load_word(s2, field(selector));
                 self.out.store_word(place, s2);
             }
             Action::StoreTable(limit, base) => {
                 let [_, _, s2] = self.s();
-                self.operand_address(instruction);
-                let place = self.reach_in_s0(2 + word as usize, true, mark);
+                let place = self.reach_operand(instruction, 2 + word as usize, true, mark);
                 self.out.load_word(s2, field(limit));
                 self.out.store_word(place, s2);
                 self.out.load(s2, field(base));
@@ -353,8 +351,7 @@ impl Builder<'_> {
 
     /// The address after an instruction, from the page's if the block is relocatable.
     fn next(&self, instruction: &Instruction) -> Linear {
-        let next = Linear(instruction.next_ip());
-        if self.key.is_64_bit() { next } else { next.low() }
+        self.key.mode.guest.linear(Linear(instruction.next_ip()))
     }
 
     /// The target of an indirect jump or call into s0.
@@ -362,7 +359,7 @@ impl Builder<'_> {
         let [s0, ..] = self.s();
         let (register, word) = (instruction.op0_register(), self.word());
         if instruction.op0_kind() != OpKind::Register {
-            let place = self.reach_operand(instruction, word as usize, mark);
+            let place = self.reach_operand(instruction, word as usize, false, mark);
             self.out.load_sized(s0, place, word);
         } else if self.key.is_64_bit() {
             self.out.copy(s0, register);

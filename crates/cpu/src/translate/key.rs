@@ -43,7 +43,7 @@ impl Key {
     /// An address that is relative to the page if the block is relocatable.
     pub(super) fn relocated(&self, address: Linear, code_page: Linear) -> Linear {
         let address = if self.is_relocatable() { address.plus(code_page.0) } else { address };
-        if self.is_64_bit() { address } else { address.low() }
+        self.mode.guest.linear(address)
     }
 
     /// Whether the code is 64-bit code, not 32-bit code ([`super::code_32`]).

@@ -231,11 +231,9 @@ impl Vcpu {
             return self.repeated_accesses(repeated);
         }
         let regs = &self.arch.context.regs;
-        let word = regs.mode().bits() as usize / 8;
-        let place = |address| {
-            let linear = Linear(address);
-            if word == 8 { linear } else { linear.low() }
-        };
+        let mode = regs.mode();
+        let word = mode.bits() as usize / 8;
+        let place = |address| mode.linear(Linear(address));
         if let Some(Repeated { size, copies }) = single(instruction) {
             let to = (place(regs.gpr[7]), size as usize, Access::Write);
             let from = copies.then_some((place(regs.gpr[6]), size as usize, Access::Read));
@@ -294,8 +292,7 @@ impl Vcpu {
             _ => 0,
         };
         let access = if usage.writes { Access::Write } else { Access::Read };
-        let linear = Linear(base.wrapping_add(offset));
-        let is_64_bit = self.arch.context.regs.mode().is_64_bit();
-        Some((if is_64_bit { linear } else { linear.low() }, usage.size, access))
+        let mode = self.arch.context.regs.mode();
+        Some((mode.linear(Linear(base.wrapping_add(offset))), usage.size, access))
     }
 }

@@ -71,7 +71,7 @@ pub(crate) mod views;
 mod watched;
 mod way_out;
 
-use iced_x86::{Instruction, OpKind, Register};
+use iced_x86::{CodeSize, Instruction, OpKind, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::config::Error;
@@ -338,23 +338,10 @@ impl Translator {
 /// Move an instruction that was decoded at its offset in a page to that page, with what it says relative
 /// to itself.
 fn relocate(instruction: &mut Instruction, page: Linear) {
-    if instruction.code_size() != iced_x86::CodeSize::Code64 {
-        // Nothing is relative to EIP but branches, of which the interpreter does those with 16-bit operands, too.
-        let by = page.0 as u32;
-        instruction.set_ip32((instruction.ip() as u32).wrapping_add(by));
-        match instruction.op0_kind() {
-            OpKind::NearBranch32 => {
-                instruction.set_near_branch32(instruction.near_branch32().wrapping_add(by));
-            }
-            OpKind::NearBranch16 => {
-                instruction.set_near_branch16(instruction.near_branch16().wrapping_add(by as u16));
-            }
-            _ => {}
-        }
-        return;
-    }
     let by = page.0;
-    instruction.set_ip(instruction.ip().wrapping_add(by));
+    let ip = Linear(instruction.ip()).plus(by);
+    let is_64_bit = instruction.code_size() == CodeSize::Code64;
+    instruction.set_ip(if is_64_bit { ip } else { ip.low() }.0);
     if instruction.is_ip_rel_memory_operand() {
         let operand = instruction.memory_displacement64().wrapping_add(by);
         let narrow = instruction.memory_base() == Register::EIP;
@@ -364,6 +351,9 @@ fn relocate(instruction: &mut Instruction, page: Linear) {
     match instruction.op0_kind() {
         OpKind::NearBranch64 => {
             instruction.set_near_branch64(instruction.near_branch64().wrapping_add(by));
+        }
+        OpKind::NearBranch32 => {
+            instruction.set_near_branch32(instruction.near_branch32().wrapping_add(by as u32));
         }
         OpKind::NearBranch16 => {
             instruction.set_near_branch16(instruction.near_branch16().wrapping_add(by as u16));

@@ -4,8 +4,6 @@ use super::code_32::wide_segments;
 use super::key::{Mode, Vectors};
 use super::syscall;
 use crate::architectural::Architectural;
-use crate::mode::GuestMode;
-use crate::state::CodeSize;
 
 impl Architectural {
     /// The mode bits that translations assume.
@@ -21,7 +19,7 @@ impl Architectural {
         } else {
             Vectors::Avx
         };
-        let guest = GuestMode::new(regs.cpl, regs.code_size() == CodeSize::Bits64, false);
+        let guest = regs.mode();
         let paravirtual = self.paravirtual.is_some();
         let fast_system_calls = !paravirtual
             && regs.efer & efer::SCE != 0

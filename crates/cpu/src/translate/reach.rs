@@ -57,15 +57,16 @@ impl Builder<'_> {
         self.found()
     }
 
-    /// The same for an instruction's explicit operand, which is read.
+    /// The same for an instruction's explicit operand.
     pub(super) fn reach_operand(
         &mut self,
         instruction: &Instruction,
         size: usize,
+        write: bool,
         mark: u32,
     ) -> MemoryOperand {
         self.operand_address(instruction);
-        self.reach_in_s0(size, false, mark)
+        self.reach_in_s0(size, write, mark)
     }
 
     /// An instruction with an explicit memory operand, through the mirror; false if the operand

@@ -28,7 +28,7 @@ use iced_x86::{CodeSize, Instruction, OpKind, Register};
 
 use super::action::Repeated;
 use super::builder::{Builder, Later};
-use super::emit::{at, field, gpr32};
+use super::emit::{at, field};
 use super::host_code::HostCode;
 use crate::architectural::Architectural;
 use crate::context::context_offset;
@@ -125,13 +125,6 @@ impl Builder<'_> {
         let here = self.out.here();
         self.out.patch(nothing, here);
         self.out.patch(done, here);
-    }
-
-    /// Clear the upper half of a register that holds an address or a count, if the guest does not see that.
-    fn zero_extend(&mut self, register: Register) {
-        if !self.key.is_64_bit() {
-            self.out.copy32(gpr32(register), gpr32(register));
-        }
     }
 
     /// Write the translation of one that is not repeated.

@@ -52,58 +52,58 @@ fn is_odd(code: Code) -> bool {
     matches!(
         code.mnemonic(),
         M::Ret
-                | M::Retf
-                | M::Iret
-                | M::Iretd
-                | M::Iretq
-                | M::Popf
-                | M::Popfd
-                | M::Popfq
-                | M::Wrfsbase
-                | M::Wrgsbase
-                | M::Enter
-                | M::Leave
-                | M::Int3
-                | M::Ud0
-                | M::Ud1
-                | M::Ud2
-                | M::Fxrstor
-                | M::Fxrstor64
-                | M::Xrstor
-                | M::Xrstor64
-                | M::Maskmovq
-                | M::Fnsave
-                | M::Fnstenv
-                | M::Fxsave
-                | M::Fxsave64
-                | M::Xsave
-                | M::Xsave64
-                | M::Xsavec
-                | M::Xsavec64
-                | M::Xsaveopt
-                | M::Xsaveopt64
-                | M::Maskmovdqu
-                | M::Vmaskmovdqu
-                | M::Hlt
-                | M::Ldmxcsr
-                | M::Vldmxcsr
-                | M::Fldcw
-                | M::Fldenv
-                | M::Frstor
-                | M::Std
-                // Flags that the manual leaves undefined.
-                | M::Aaa
-                | M::Aad
-                | M::Aam
-                | M::Aas
-                | M::Daa
-                | M::Das
-                // Loads of segment registers.
-                | M::Lds
-                | M::Les
-                | M::Lss
-                | M::Lfs
-                | M::Lgs
+            | M::Retf
+            | M::Iret
+            | M::Iretd
+            | M::Iretq
+            | M::Popf
+            | M::Popfd
+            | M::Popfq
+            | M::Wrfsbase
+            | M::Wrgsbase
+            | M::Enter
+            | M::Leave
+            | M::Int3
+            | M::Ud0
+            | M::Ud1
+            | M::Ud2
+            | M::Fxrstor
+            | M::Fxrstor64
+            | M::Xrstor
+            | M::Xrstor64
+            | M::Maskmovq
+            | M::Fnsave
+            | M::Fnstenv
+            | M::Fxsave
+            | M::Fxsave64
+            | M::Xsave
+            | M::Xsave64
+            | M::Xsavec
+            | M::Xsavec64
+            | M::Xsaveopt
+            | M::Xsaveopt64
+            | M::Maskmovdqu
+            | M::Vmaskmovdqu
+            | M::Hlt
+            | M::Ldmxcsr
+            | M::Vldmxcsr
+            | M::Fldcw
+            | M::Fldenv
+            | M::Frstor
+            | M::Std
+            // Flags that the manual leaves undefined.
+            | M::Aaa
+            | M::Aad
+            | M::Aam
+            | M::Aas
+            | M::Daa
+            | M::Das
+            // Loads of segment registers.
+            | M::Lds
+            | M::Les
+            | M::Lss
+            | M::Lfs
+            | M::Lgs
     )
 }
 
@@ -161,12 +161,12 @@ impl Writer<'_> {
             4 => Piece::Loop,
             _ => loop {
                 let code = self.random.pick(self.codes);
-                let simple = if case.bits == 64 { simple } else { simple_32 };
-                let code =
-                    if self.random.one_in(2) { simple(self.random, self.codes) } else { code };
-                let bases = pinned(case.bits);
-                let freedom = Freedom { bases, values: false, crossing: false };
                 let bits = case.bits;
+                let code = match self.random.one_in(2) {
+                    true => simple(self.random, self.codes, bits),
+                    false => code,
+                };
+                let freedom = Freedom { bases: pinned(bits), values: false, crossing: false };
                 let mut maker = Maker { random: self.random, case, freedom, target: 0 };
                 let instruction = maker.make(code);
                 if self.keeps_pinned(&instruction, bits)
@@ -192,77 +192,81 @@ impl Writer<'_> {
 }
 
 /// The instructions that programs consist of.
-fn simple(random: &mut Random, codes: &[Code]) -> Code {
-    let code = random.pick(&[
-        Code::Add_r64_rm64,
-        Code::Add_rm32_r32,
-        Code::Adc_r64_rm64,
-        Code::Sbb_rm64_r64,
-        Code::Sub_rm64_imm8,
-        Code::Cmp_rm64_r64,
-        Code::Cmp_rm8_imm8,
-        Code::Test_rm64_r64,
-        Code::Mov_rm64_r64,
-        Code::Mov_r64_rm64,
-        Code::Mov_rm8_r8,
-        Code::Mov_r32_rm32,
-        Code::Mov_rm64_imm32,
-        Code::Movzx_r32_rm8,
-        Code::Movsxd_r64_rm32,
-        Code::Lea_r64_m,
-        Code::Push_r64,
-        Code::Pop_r64,
-        Code::Push_rm64,
-        Code::Pop_rm64,
-        Code::Inc_rm64,
-        Code::Dec_rm32,
-        Code::Cmove_r64_rm64,
-        Code::Setb_rm8,
-        Code::Shl_rm64_CL,
-        Code::Pushfq,
-        Code::Imul_r64_rm64,
-        Code::Xadd_rm64_r64,
-        Code::Cmpxchg_rm64_r64,
-        Code::Bts_rm64_r64,
-    ]);
-    if codes.contains(&code) { code } else { Code::Mov_rm64_r64 }
-}
+const SIMPLE: [Code; 30] = [
+    Code::Add_r64_rm64,
+    Code::Add_rm32_r32,
+    Code::Adc_r64_rm64,
+    Code::Sbb_rm64_r64,
+    Code::Sub_rm64_imm8,
+    Code::Cmp_rm64_r64,
+    Code::Cmp_rm8_imm8,
+    Code::Test_rm64_r64,
+    Code::Mov_rm64_r64,
+    Code::Mov_r64_rm64,
+    Code::Mov_rm8_r8,
+    Code::Mov_r32_rm32,
+    Code::Mov_rm64_imm32,
+    Code::Movzx_r32_rm8,
+    Code::Movsxd_r64_rm32,
+    Code::Lea_r64_m,
+    Code::Push_r64,
+    Code::Pop_r64,
+    Code::Push_rm64,
+    Code::Pop_rm64,
+    Code::Inc_rm64,
+    Code::Dec_rm32,
+    Code::Cmove_r64_rm64,
+    Code::Setb_rm8,
+    Code::Shl_rm64_CL,
+    Code::Pushfq,
+    Code::Imul_r64_rm64,
+    Code::Xadd_rm64_r64,
+    Code::Cmpxchg_rm64_r64,
+    Code::Bts_rm64_r64,
+];
 
 /// The same of 32-bit programs.
-fn simple_32(random: &mut Random, codes: &[Code]) -> Code {
-    let code = random.pick(&[
-        Code::Add_r32_rm32,
-        Code::Adc_rm32_r32,
-        Code::Sub_rm32_imm8,
-        Code::Cmp_rm32_r32,
-        Code::Cmp_AL_imm8,
-        Code::Test_rm8_r8,
-        Code::Mov_rm32_r32,
-        Code::Mov_r32_rm32,
-        Code::Mov_rm8_r8,
-        Code::Mov_rm32_imm32,
-        Code::Mov_EAX_moffs32,
-        Code::Mov_moffs32_EAX,
-        Code::Movzx_r32_rm8,
-        Code::Movsx_r32_rm16,
-        Code::Lea_r32_m,
-        Code::Push_r32,
-        Code::Pop_r32,
-        Code::Push_rm32,
-        Code::Pushd_imm8,
-        Code::Inc_r32,
-        Code::Dec_r32,
-        Code::Inc_r16,
-        Code::Cmovl_r32_rm32,
-        Code::Setb_rm8,
-        Code::Shld_rm32_r32_imm8,
-        Code::Imul_r32_rm32_imm32,
-        Code::Xadd_rm32_r32,
-        Code::Bts_rm32_r32,
-        Code::Xchg_r32_EAX,
-        Code::Movsd_m32_m32,
-    ]);
-    if codes.contains(&code) { code } else { Code::Mov_rm32_r32 }
+const SIMPLE_32: [Code; 30] = [
+    Code::Add_r32_rm32,
+    Code::Adc_rm32_r32,
+    Code::Sub_rm32_imm8,
+    Code::Cmp_rm32_r32,
+    Code::Cmp_AL_imm8,
+    Code::Test_rm8_r8,
+    Code::Mov_rm32_r32,
+    Code::Mov_r32_rm32,
+    Code::Mov_rm8_r8,
+    Code::Mov_rm32_imm32,
+    Code::Mov_EAX_moffs32,
+    Code::Mov_moffs32_EAX,
+    Code::Movzx_r32_rm8,
+    Code::Movsx_r32_rm16,
+    Code::Lea_r32_m,
+    Code::Push_r32,
+    Code::Pop_r32,
+    Code::Push_rm32,
+    Code::Pushd_imm8,
+    Code::Inc_r32,
+    Code::Dec_r32,
+    Code::Inc_r16,
+    Code::Cmovl_r32_rm32,
+    Code::Setb_rm8,
+    Code::Shld_rm32_r32_imm8,
+    Code::Imul_r32_rm32_imm32,
+    Code::Xadd_rm32_r32,
+    Code::Bts_rm32_r32,
+    Code::Xchg_r32_EAX,
+    Code::Movsd_m32_m32,
+];
+
+/// One of the instructions that programs consist of.
+fn simple(random: &mut Random, codes: &[Code], bits: u32) -> Code {
+    let (all, instead): (&[Code], _) = match bits {
+        64 => (&SIMPLE, Code::Mov_rm64_r64),
+        _ => (&SIMPLE_32, Code::Mov_rm32_r32),
+    };
+    let code = random.pick(all);
+    if codes.contains(&code) { code } else { instead }
 }
 
 /// The bytes of the block of code of so many bits at `at`; `None` when they do not fit.
