@@ -28,7 +28,9 @@
 //!
 //! Kernel code that reaches memory through the mirror needs no look-up, and none is coalesced.
 
-use iced_x86::{Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
+use iced_x86::{
+    Code, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register,
+};
 use rustc_hash::FxHashMap;
 
 use super::action::{Action, Repeated};
@@ -53,9 +55,10 @@ struct Reference {
     moved: i64,
 }
 
-/// The state of base registers on the way through a block.
-#[derive(Default)]
+/// The state of base registers on the way through a block. They go by their 64-bit names, in 32-bit code as well.
 struct Bases {
+    /// Bytes of an address.
+    word: i64,
     changes: FxHashMap<Register, u32>,
     stack_moved: i64,
 }
@@ -70,20 +73,25 @@ impl Bases {
     /// The access of an instruction, if it has one that a range can cover.
     fn reference_of(&self, planned: &Planned) -> Option<Reference> {
         let instruction = &planned.instruction;
-        let stack = |displacement, write| self.reference(Register::RSP, displacement, 8, write);
+        let stack = |displacement, write| {
+            self.reference(Register::RSP, displacement, self.word as usize, write)
+        };
+        let below = -self.word;
         match planned.action {
-            Action::Push(_) | Action::PushConstant(_) | Action::Call(_) => Some(stack(-8, true)),
+            Action::Push(_) | Action::PushConstant(_) | Action::Call(_) => Some(stack(below, true)),
             Action::CallIndirect if instruction.op0_kind() == OpKind::Register => {
-                Some(stack(-8, true))
+                Some(stack(below, true))
             }
             Action::Pop(_) | Action::Return(_) => Some(stack(0, false)),
             Action::Memory(usage) => {
                 let base = instruction.memory_base();
-                let simple = base.is_gpr64()
+                let simple = base.is_gpr()
+                    && base.size() as i64 == self.word
                     && instruction.memory_index() == Register::None
                     && !matches!(instruction.memory_segment(), Register::FS | Register::GS)
                     && immediate_bit_form(instruction.code()).is_none();
                 let displacement = instruction.memory_displacement64() as i64;
+                let base = base.full_register();
                 simple.then(|| self.reference(base, displacement, usage.size, usage.writes))
             }
             _ => None,
@@ -94,18 +102,18 @@ impl Bases {
     fn pass(&mut self, factory: &mut InstructionInfoFactory, planned: &Planned) {
         let instruction = &planned.instruction;
         let step = match planned.action {
-            Action::Push(_) | Action::PushConstant(_) | Action::PushMemory => Some(-8),
-            Action::Pop(register) if register != Register::RSP => Some(8),
-            _ => stack_step(instruction),
+            Action::Push(_) | Action::PushConstant(_) | Action::PushMemory => Some(-self.word),
+            Action::Pop(register) if register != Register::RSP => Some(self.word),
+            _ => self.stack_step(instruction),
         };
         for used in factory.info(instruction).used_registers() {
             let changes = !matches!(
                 used.access(),
                 OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
             );
-            let register = used.register();
+            let register = used.register().full_register();
             if changes && register.is_gpr() && !(step.is_some() && register == Register::RSP) {
-                *self.changes.entry(register.full_register()).or_insert(0) += 1;
+                *self.changes.entry(register).or_insert(0) += 1;
             }
         }
         if let Action::Repeat(Repeated { .. }) = planned.action {
@@ -115,26 +123,29 @@ impl Bases {
         }
         self.stack_moved += step.unwrap_or(0);
     }
-}
 
-/// By how much an instruction moves RSP, if it does so by a constant and does nothing else to it.
-fn stack_step(instruction: &Instruction) -> Option<i64> {
-    use iced_x86::Code;
-    if instruction.op_count() < 2 || instruction.op0_register() != Register::RSP {
-        return None;
-    }
-    match instruction.code() {
-        Code::Add_rm64_imm8 | Code::Add_rm64_imm32 => Some(instruction.immediate(1) as i64),
-        Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32 => {
-            Some((instruction.immediate(1) as i64).wrapping_neg())
+    /// By how much an instruction moves RSP, if it does so by a constant and does nothing else to it.
+    fn stack_step(&self, instruction: &Instruction) -> Option<i64> {
+        use Code::{Add_rm32_imm8, Add_rm32_imm32, Add_rm64_imm8, Add_rm64_imm32};
+        use Code::{Lea_r32_m, Lea_r64_m};
+        use Code::{Sub_rm32_imm8, Sub_rm32_imm32, Sub_rm64_imm8, Sub_rm64_imm32};
+        let stack = if self.word == 8 { Register::RSP } else { Register::ESP };
+        if instruction.op_count() < 2 || instruction.op0_register() != stack {
+            return None;
         }
-        Code::Lea_r64_m
-            if instruction.memory_base() == Register::RSP
-                && instruction.memory_index() == Register::None =>
-        {
-            Some(instruction.memory_displacement64() as i64)
+        // All are signed, and have at most 32 bits.
+        let constant = || i64::from(instruction.immediate(1) as i32);
+        match instruction.code() {
+            Add_rm64_imm8 | Add_rm64_imm32 | Add_rm32_imm8 | Add_rm32_imm32 => Some(constant()),
+            Sub_rm64_imm8 | Sub_rm64_imm32 | Sub_rm32_imm8 | Sub_rm32_imm32 => Some(-constant()),
+            Lea_r64_m | Lea_r32_m
+                if instruction.memory_base() == stack
+                    && instruction.memory_index() == Register::None =>
+            {
+                Some(instruction.memory_displacement64() as i64)
+            }
+            _ => None,
         }
-        _ => None,
     }
 }
 
@@ -190,9 +201,9 @@ impl CoalescedRange {
     }
 }
 
-/// Find the coalesced ranges of a run, and mark its instructions.
-pub(super) fn find(factory: &mut InstructionInfoFactory, run: &mut [Planned]) {
-    let mut bases = Bases::default();
+/// Find the coalesced ranges of a run of code whose addresses have so many bytes, and mark its instructions.
+pub(super) fn find(factory: &mut InstructionInfoFactory, run: &mut [Planned], word: u32) {
+    let mut bases = Bases { word: i64::from(word), changes: FxHashMap::default(), stack_moved: 0 };
     let mut open: FxHashMap<(Register, u32), usize> = FxHashMap::default();
     let mut ranges: Vec<CoalescedRange> = Vec::new();
     for (index, planned) in run.iter().enumerate() {
@@ -230,7 +241,7 @@ impl Builder<'_> {
         let [s0, s1, _] = self.s();
         let kept = field(context_offset!(coalesced) + 8 * access.slot as i32);
         if let Some(Lookup { base, displacement, size, write }) = access.first {
-            self.look_up(at(base, Register::None, displacement), size, write, mark);
+            self.look_up(self.beside(base, displacement), size, write, mark);
             self.out.lea(s0, at(s1, s0, 0));
             self.out.store(kept, s0);
         } else {

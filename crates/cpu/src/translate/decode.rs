@@ -159,9 +159,8 @@ impl Vcpu {
             }
         }
         run.bytes = source;
-        let coalesces = techniques.has(Technique::Coalescing) && key.is_64_bit();
-        if !mirrored.on && !key.plain && coalesces {
-            coalesce::find(&mut self.arch.info_factory, &mut run.instructions);
+        if !mirrored.on && !key.plain && techniques.has(Technique::Coalescing) {
+            coalesce::find(&mut self.arch.info_factory, &mut run.instructions, bits / 8);
         }
         // `sti` holds interrupts off for one more instruction, which must be in the same block.
         if let Some(last) = run.instructions.last_mut()
