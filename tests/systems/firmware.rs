@@ -138,7 +138,10 @@ fn firmware_that_begins_in_32_bit_mode_starts() {
     }
     let place = Place::new();
     let firmware = format!("{CODE_OF_32_BITS},vars={ITS_VARIABLES}");
-    place.detach("wide", &["--firmware", &firmware, "--disk", &shell_disk(&place)]);
+    // It maps all that the processor can address, in pages of 2 MiB, and the tables are in memory.
+    let memory = "128M";
+    let arguments = ["--mem", memory, "--firmware", &firmware, "--disk", &shell_disk(&place)];
+    place.detach("wide", &arguments);
     wait_for("it has ended", || place.state("wide").as_deref() == Some("ended (0)"));
     let console = place.console("wide");
     assert!(console.contains("it was []"), "{console}");

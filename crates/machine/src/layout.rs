@@ -64,7 +64,7 @@ pub const FIRMWARE_SHADOW_BYTES: u64 = HIGH_MEMORY.0 - FIRMWARE_SHADOW.0;
 /// processors can address.
 pub fn firmware_pci_windows(memory_bytes: u64) -> [(u64, u64); 2] {
     /// Of the processors' physical addresses, as CPUID has it.
-    const PHYSICAL_END: u64 = 1 << 46;
+    const PHYSICAL_END: u64 = 1 << 40;
     let low = memory_bytes.min(DEVICE_HOLE.0);
     let high = ABOVE_4G.0.saturating_add(memory_bytes - low).next_multiple_of(1 << 30);
     [(low.max(1 << 31), 0xfc00_0000), (high, PHYSICAL_END)]

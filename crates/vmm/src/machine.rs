@@ -29,8 +29,8 @@ use crate::{convert, firmware, helpers, random};
 /// The least memory with which anything boots: the first mebibyte and room for a small kernel.
 const MINIMUM_MEMORY: u64 = 2 << 20;
 
-/// The most, far below what physical addresses can name.
-const MAXIMUM_MEMORY: u64 = 16 << 40;
+/// The most: what physical addresses of 40 bits can name, and room for devices.
+const MAXIMUM_MEMORY: u64 = 960 << 30;
 
 /// Ends a machine from another thread.
 #[derive(Debug, Clone)]
@@ -479,9 +479,9 @@ mod tests {
         check(0, "at least 2 MiB");
         check(1, "at least 2 MiB of memory, not 1 bytes");
         check((2 << 20) - 1, "at least 2 MiB");
-        check(4 << 40, "are available");
-        check((16 << 40) + 1, "at most 16384 GiB");
-        check(u64::MAX, "at most 16384 GiB");
+        check(960 << 30, "are available");
+        check((960 << 30) + 1, "at most 960 GiB");
+        check(u64::MAX, "at most 960 GiB");
     }
 
     #[test]

@@ -55,9 +55,9 @@ bitflags! {
         const X2APIC = 1 << 10;
         /// The APIC is enabled.
         const ENABLED = 1 << 11;
-        /// Where the MMIO page is: no bits at and above MAXPHYADDR, which is 46 as the processor says
+        /// Where the MMIO page is: no bits at and above MAXPHYADDR, which is 40 as the processor says
         /// it (CPUID 8000_0008 EAX; APM 2 16.3.1).
-        const ADDRESS = 0x0000_3fff_ffff_f000;
+        const ADDRESS = 0x0000_00ff_ffff_f000;
     }
 
     /// The spurious-interrupt vector register (SDM 3A 11.9).
