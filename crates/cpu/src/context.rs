@@ -146,6 +146,8 @@ pub(crate) type Ring = [Landing; 256 / (size_of::<Landing>() / 4)];
 pub(crate) struct Crossing {
     /// `pext` mask of the number of a TLB entry.
     pub(crate) entry_mask: u64,
+    /// `pext` mask of what tells whether an address of 32-bit code has wrapped.
+    pub(crate) wrap_mask: u64,
     /// Host addresses of the two pages, or of the parts of the operand in them.
     pub(crate) hosts: [u64; 2],
     /// Bytes of the operand in either.
@@ -342,7 +344,11 @@ impl Context {
             word8_mask: !7,
             coalesced: [0; MAX_COALESCED_RANGES],
             temporary: 0,
-            crossing: Crossing { entry_mask: ENTRIES as u64 - 1, ..Crossing::default() },
+            crossing: Crossing {
+                entry_mask: ENTRIES as u64 - 1,
+                wrap_mask: 1 << 32,
+                ..Crossing::default()
+            },
             frame: [0; 7],
             return_mask: DELICATE_FLAGS & !(rflags::RF | rflags::AC),
             resume_mask: rflags::RF,

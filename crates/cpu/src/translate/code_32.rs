@@ -19,8 +19,8 @@
 //!    only 64-bit code.
 //!
 //! An access at the end of the 4 GiB would go on at address 0. It crosses a page, misses its look-up, and is the
-//! interpreter's: no operand of 32-bit code has a second way ([`super::crossing`]). A coalesced range that wraps
-//! crosses a page as well; where none of its addresses wraps, they are as far apart as their displacements.
+//! interpreter's, as second ways ([`super::crossing`]) refuse it. A coalesced range that wraps crosses a page as well;
+//! where none of its addresses wraps, they are as far apart as their displacements.
 
 use iced_x86::{Instruction, OpKind, Register};
 

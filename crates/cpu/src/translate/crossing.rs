@@ -43,7 +43,9 @@
 //!    alignment faults.
 //! 5. A second way has a mark, too: that of its instruction, for when that faults there. Where it faults, the state
 //!    is that of the instruction's start, because what it would have written is in the buffer.
-//! 6. Flags stay (`not`, `lea`, `pext`, `rep movsb`); DF is clear in translated code.
+//! 6. In 32-bit code, the page behind the last one is the first (code_32.rs). An operand that lies in these two is a
+//!    miss, and the interpreter's, also where 64-bit code has a page at 4 GiB.
+//! 7. Flags stay (`not`, `lea`, `pext`, `rep movsb`); DF is clear in translated code.
 
 use iced_x86::{Instruction, Register};
 use rustc_hash::FxHashSet;
@@ -79,8 +81,7 @@ pub(super) enum Crossing {
 impl Crossing {
     /// What a run at `key` is to be translated with.
     pub(super) fn new(key: Key, translator: &Translator, group: &VcpuGroup) -> Self {
-        // The page after the last one of 32-bit code is its first (code_32.rs).
-        if !group.techniques.has(Technique::Crossings) || !key.is_64_bit() {
+        if !group.techniques.has(Technique::Crossings) {
             return Self::Some(FxHashSet::default());
         }
         if translator.inspection.as_ref().is_some_and(|inspection| inspection.all_crossings) {
@@ -163,6 +164,16 @@ impl Vcpu {
     }
 }
 
+/// Displacements of the jumps of a second way that are taken where it does not find the pages.
+struct Absent {
+    /// The first is not there.
+    first: HostCode,
+    /// The second is not.
+    second: HostCode,
+    /// The second would be behind the last of 32-bit code, which goes on with its first.
+    wraps: Option<HostCode>,
+}
+
 /// Bytes of either page that are copied for an operand of so many.
 fn chunk(size: usize) -> i32 {
     size.next_multiple_of(8) as i32
@@ -197,11 +208,14 @@ impl Builder<'_> {
         self.miss_again(absent, mark);
     }
 
-    /// Where the pages turn out not to be there: displacements of the jumps for the first and for the second.
-    fn miss_again(&mut self, [first, second]: [HostCode; 2], mark: u32) {
+    /// Where the pages turn out not to be there.
+    fn miss_again(&mut self, Absent { first, second, wraps }: Absent, mark: u32) {
         let [_, _, s2] = self.s();
         let here = self.out.here();
         self.out.patch(second, here);
+        if let Some(wraps) = wraps {
+            self.out.patch(wraps, here);
+        }
         self.out.load(s2, field(context_offset!(crossing.rcx)));
         let here = self.out.here();
         self.out.patch(first, here);
@@ -210,8 +224,8 @@ impl Builder<'_> {
 
     /// Look up both pages, with the index of the first one's entry in s1, and in s0 the offset in it if that is
     /// what it is the entry of. Keeps RCX and the host addresses of the pages in the context, and that of the
-    /// second in s2, too. The displacements of the jumps where the first, and the second, is not there.
-    fn find_both(&mut self, usage: MemoryUse) -> [HostCode; 2] {
+    /// second in s2, too.
+    fn find_both(&mut self, usage: MemoryUse) -> Absent {
         let [s0, s1, s2] = self.s();
         let tags = if usage.writes {
             std::mem::offset_of!(Entries, write)
@@ -220,7 +234,7 @@ impl Builder<'_> {
         };
         let hosts = set_offset(std::mem::offset_of!(Entries, host));
         self.out.extract(Register::RCX, s0, context_offset!(page_number_mask));
-        let first_absent = self.out.jump_unless_rcx_zero();
+        let first = self.out.jump_unless_rcx_zero();
         self.out.store(field(context_offset!(crossing.rcx)), s2);
         let tag = self.indexed(s2, s1, set_offset(tags));
         self.out.load(s2, tag);
@@ -231,17 +245,22 @@ impl Builder<'_> {
         self.out.extract(s1, s1, context_offset!(crossing.entry_mask));
         // The second tag is the first minus a page's size: both are minus the page's address. What stands for
         // no tag is that of no page with the entry.
+        self.out.complement(s2);
+        let wraps = (!self.key.is_64_bit()).then(|| {
+            self.out.lea(Register::RCX, at(s2, Register::None, PAGE_SIZE as i32 + 1));
+            self.out.extract(Register::RCX, Register::RCX, context_offset!(crossing.wrap_mask));
+            self.out.jump_unless_rcx_zero()
+        });
         let tag = self.indexed(Register::RCX, s1, set_offset(tags));
         self.out.load(Register::RCX, tag);
-        self.out.complement(s2);
         self.out.lea(Register::RCX, at(Register::RCX, s2, PAGE_SIZE as i32 + 1));
-        let second_absent = self.out.jump_unless_rcx_zero();
+        let second = self.out.jump_unless_rcx_zero();
         let host = self.indexed(s2, s1, hosts);
         self.out.load(s2, host);
         if usage.writes {
             self.out.store(field(context_offset!(crossing.hosts) + 8), s2);
         }
-        [first_absent, second_absent]
+        Absent { first, second, wraps }
     }
 
     /// Copy the last bytes of the first page and the first of the second one, at s2, into the bounce buffer.

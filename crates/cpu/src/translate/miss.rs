@@ -194,12 +194,11 @@ impl Vcpu {
     /// The same for an operand that crosses a page. The interpreter finds any fault.
     fn fill_both(&mut self, instruction: &Instruction, (at, size, access): Wanted) -> Filled {
         let masked = has_masked_memory(instruction) && access == Access::Write;
-        // The page after the last one of 32-bit code is its first (code_32.rs).
-        let has_way = self.arch.context.regs.mode().is_64_bit();
-        if size > PAGE_SIZE as usize || masked || !has_way {
+        let next = Linear(at.page().0.wrapping_add(PAGE_SIZE));
+        let wraps = self.arch.context.regs.mode().linear(next) != next;
+        if size > PAGE_SIZE as usize || masked || wraps {
             return Filled::NotEnough;
         }
-        let next = Linear(at.page().0.wrapping_add(PAGE_SIZE));
         let mut fill = |at: Linear| {
             at.is_canonical()
                 && (self.arch.is_cached(at, access)

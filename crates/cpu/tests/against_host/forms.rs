@@ -286,6 +286,11 @@ fn forms_in_the_kernel_with_users_operands_that_cross_a_page() {
 }
 
 #[test]
+fn forms_of_compatibility_mode_with_operands_that_cross_a_page() {
+    compare_operands(32, Setting::User, true);
+}
+
+#[test]
 fn forms_of_compatibility_mode_translated() {
     compare_forms(32, Setting::User);
 }

@@ -3,8 +3,9 @@
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
 
-use super::{Machine, long_mode, place};
+use super::{Machine, long_mode, place, selector};
 use crate::exit::Exit;
+use crate::state::SegmentRegister;
 
 /// The boundary that operands lie across.
 const BOUNDARY: u64 = place::DATA + 0x2000;
@@ -173,6 +174,48 @@ fn a_fault_in_either_page_is_the_instruction_s() {
         assert_eq!(machine.read_u64(BOUNDARY - 5), 2, "the store of the round before");
         assert!(machine.cpu.statistics().crossings > ROUNDS / 2);
     }
+}
+
+/// In 32-bit code no second way goes from the last page to one at 4 GiB, which 64-bit code may have.
+#[test]
+fn operands_of_32_bit_code_are_split_up_to_4_gib() {
+    const ABOVE: u64 = 1 << 32;
+    const LAST_PAGE: u64 = ABOVE - 0x1000;
+    let mut machine = long_mode(false);
+    // The last 2 MiB of the first 4 GiB, and the 2 MiB behind them, are the second 2 MiB of memory.
+    for (address, table) in [(LAST_PAGE, 0x6000), (ABOVE, 0x7000)] {
+        let directory = place::PAGES + table;
+        machine.write_u64(place::PAGES + 0x1000 + 8 * (address >> 30), directory + 3);
+        machine.write_u64(directory + 8 * (address >> 21 & 511), 0x20_0083);
+    }
+    machine.write(BOUNDARY - 2, &[5, 6, 7, 8]);
+    machine.assemble(64, place::CODE, |a| {
+        a.mov(rbx, ABOVE)?;
+        a.mov(rax, qword_ptr(rbx))?;
+        a.push(i32::from(selector::CODE_32))?;
+        a.push(place::CODE as i32 + 0x100)?;
+        a.retf()
+    });
+    machine.assemble(32, place::CODE + 0x100, |a| {
+        let mut again = a.create_label();
+        a.mov(esi, (BOUNDARY as u32 - 2).wrapping_sub(LAST_PAGE as u32))?;
+        a.mov(edi, 0xffe)?;
+        a.mov(ecx, 2 * ROUNDS as u32)?;
+        a.set_label(&mut again)?;
+        a.mov(eax, dword_ptr(esi).gs())?;
+        a.cmp(ecx, ROUNDS as u32 + 1)?;
+        a.cmove(esi, edi)?;
+        a.cmova(edx, eax)?;
+        a.dec(ecx)?;
+        a.jne(again)?;
+        a.hlt()
+    });
+    machine.regs().segment_mut(SegmentRegister::Gs).base = LAST_PAGE;
+    machine.run();
+    assert_eq!(machine.regs().gpr[2], 0x0807_0605);
+    let statistics = machine.cpu.statistics();
+    assert!((ROUNDS - FIRST_TIMES..=ROUNDS).contains(&statistics.crossings), "{statistics:?}");
+    assert!(statistics.interpreted >= ROUNDS, "{statistics:?}");
 }
 
 /// A second page with code that is executed between the stores into it.
