@@ -38,6 +38,12 @@ pub enum Error {
     /// The script of a boot loader takes too long, or lies too deep in itself.
     #[error("the script of its boot loader has no end within the limits")]
     Endless,
+    /// There is no machine that reads its xfs and btrfs, which may be where the reason lies.
+    #[error("{0}")]
+    Unread(#[source] Box<Error>),
+    /// That machine failed.
+    #[error("the machine that reads its xfs and btrfs failed: {0}")]
+    Server(String),
     /// The script of a boot loader makes no sense.
     #[error("the script of its boot loader makes no sense: {0}")]
     Script(&'static str),

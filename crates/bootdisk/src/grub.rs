@@ -15,8 +15,17 @@ use crate::limits::{DEPTH_MAX, ENTRIES_MAX, LINE_MAX_BYTES, STEPS_MAX, VALUE_MAX
 use crate::script::{Command, Piece, Word, parse};
 use crate::volumes::Volumes;
 
-/// Where distributions have it, seen from the root of its file system.
-const PLACES: [&str; 4] = ["/boot/grub", "/boot/grub2", "/grub", "/grub2"];
+/// Where distributions have it, seen from the root of its file system; the last ones are in subvolumes of btrfs, whose
+/// root is the default subvolume, as it is for openSUSE's GRUB, and mostly the one above all.
+const PLACES: [&str; 7] = [
+    "/boot/grub",
+    "/boot/grub2",
+    "/grub",
+    "/grub2",
+    "/@/boot/grub",
+    "/@rootfs/boot/grub",
+    "/root/boot/grub2",
+];
 
 /// What GRUB sets before it reads any of it.
 const VARIABLES: [(&str, &str); 7] = [

@@ -3,7 +3,8 @@
 //!
 //! - [`find`]: all of it.
 //! - `partitions`: the partition table (GPT, MBR, or a file system on the whole disk); `window`: a part of the disk.
-//! - `volumes`: the file systems in it that can be read (ext2, ext3, ext4, FAT), and the names of others.
+//! - `volumes`: the file systems in it that can be read (ext2, ext3, ext4, FAT), and the names of others; [`served`]:
+//!   those that somebody else reads (xfs, btrfs).
 //! - `grub`: GRUB's configuration, a small part of its script language (`script` has its syntax); `entries`: the files
 //!   of the Boot Loader Specification, as systemd-boot and Fedora's GRUB have them.
 //!
@@ -26,6 +27,7 @@ mod grub;
 pub mod limits;
 mod partitions;
 mod script;
+pub mod served;
 mod storage;
 mod versions;
 mod volumes;
@@ -35,6 +37,7 @@ use std::rc::Rc;
 
 use choice::Choice;
 pub use error::Error;
+use served::Connection;
 pub use storage::Storage;
 use volumes::Volumes;
 
@@ -51,16 +54,23 @@ pub struct Bootable {
     pub command_line: String,
 }
 
-/// Finds what a disk boots by default.
+/// Finds what a disk boots by default. Its xfs and btrfs are read by whoever is at the other end of `server`.
 ///
 /// # Errors
 ///
-/// [`Error`] says what is there instead.
-pub fn find(storage: Rc<dyn Storage>) -> Result<Bootable, Error> {
-    let volumes = Volumes::of(storage);
-    let choice = match grub::choose(&volumes)? {
+/// [`Error`] says what is there instead: [`Error::Unread`], if xfs or btrfs are and nobody reads them.
+pub fn find(
+    storage: Rc<dyn Storage>,
+    server: Option<Box<dyn Connection>>,
+) -> Result<Bootable, Error> {
+    let volumes = Volumes::of(storage, server);
+    found(&volumes).map_err(|error| volumes.blamed(error))
+}
+
+fn found(volumes: &Volumes) -> Result<Bootable, Error> {
+    let choice = match grub::choose(volumes)? {
         Some(choice) => choice,
-        None => entries::choose(&volumes)?.ok_or_else(|| Error::NoLoader(volumes.described()))?,
+        None => entries::choose(volumes)?.ok_or_else(|| Error::NoLoader(volumes.described()))?,
     };
     let read = |(volume, path): &(usize, String), limit| {
         let missing = || Error::Missing { title: choice.title.clone(), path: path.clone() };

@@ -29,3 +29,18 @@ pub const STEPS_MAX: usize = 100_000;
 
 /// The longest value of a variable, in bytes.
 pub const VALUE_MAX_BYTES: usize = 64 << 10;
+
+/// The most that is asked of who reads file systems that this crate does not.
+pub const REQUESTS_MAX: usize = 10_000;
+
+/// The longest line of its answers.
+pub const REPLY_MAX_BYTES: usize = 64;
+
+/// The longest path there, and the longest target of a symbolic link (`PATH_MAX` of Linux).
+pub const PATH_MAX_BYTES: usize = 4096;
+
+/// The most of the paths in a directory there.
+pub const LIST_MAX_BYTES: usize = 1 << 20;
+
+/// The most symbolic links that a path leads through there (`MAXSYMLINKS` of Linux).
+pub const LINKS_MAX: usize = 40;

@@ -21,13 +21,13 @@ impl Storage for Vec<u8> {
     }
 }
 
-const MIB: usize = 1 << 20;
+pub const MIB: usize = 1 << 20;
 
 /// The UUID of file systems that are made here.
-const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+pub const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
 /// A file system (ext4) with these files; a text that begins with `->` is a link.
-fn ext4(files: &[(&str, &str)]) -> Vec<u8> {
+pub fn ext4(files: &[(&str, &str)]) -> Vec<u8> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let place = std::env::temp_dir().join(format!("bootdisk-{}-{number}", std::process::id()));
@@ -55,7 +55,7 @@ fn ext4(files: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// One for firmware.
-fn fat(files: &[(&str, &str)]) -> Vec<u8> {
+pub fn fat(files: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Cursor::new(vec![0; 4 * MIB]);
     fatfs::format_volume(&mut bytes, fatfs::FormatVolumeOptions::new().volume_id(0x1234_abcd))
         .unwrap();
@@ -74,7 +74,7 @@ fn fat(files: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// A disk with these partitions.
-fn gpt(partitions: &[&[u8]]) -> Vec<u8> {
+pub fn gpt(partitions: &[&[u8]]) -> Vec<u8> {
     let length = partitions.iter().map(|part| part.len() + MIB).sum::<usize>() + 2 * MIB;
     let mut disk = gpt::GptConfig::new()
         .writable(true)
@@ -113,13 +113,13 @@ fn mbr(partition: &[u8]) -> Vec<u8> {
 
 /// The kernel's text, the initial RAM disk's and the command line that are found, and the title.
 fn found(disk: Vec<u8>) -> (String, String, String, String) {
-    let Bootable { title, kernel, initrd, command_line } = find(Rc::new(disk)).unwrap();
+    let Bootable { title, kernel, initrd, command_line } = find(Rc::new(disk), None).unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (text(kernel), text(initrd), command_line, title)
 }
 
 fn refused(disk: Vec<u8>) -> Error {
-    find(Rc::new(disk)).expect_err("it boots nothing")
+    find(Rc::new(disk), None).expect_err("it boots nothing")
 }
 
 /// What Debian's update-grub makes, abridged.
@@ -323,7 +323,7 @@ fn scripts_that_have_no_end_are_refused() {
         + &"set a=\"$a$a\"\n".repeat(40)
         + &"set b=$a$a$a$a\n".repeat(40);
     // It grows up to a limit, and no further.
-    let _ = find(Rc::new(ext4(&[("/boot/grub/grub.cfg", &doubling)])));
+    let _ = find(Rc::new(ext4(&[("/boot/grub/grub.cfg", &doubling)])), None);
     let many = "function f {\n".to_owned() + &"true\n".repeat(2000) + "}\n" + &"f\n".repeat(100);
     check(&many);
 }
@@ -346,7 +346,7 @@ fn damaged_disks_end_in_an_error_or_not() {
             bad[at] = next(256) as u8;
         }
         bad.truncate(if next(4) == 0 { next(bad.len()) } else { bad.len() });
-        let _ = find(Rc::new(bad));
+        let _ = find(Rc::new(bad), None);
     }
 }
 

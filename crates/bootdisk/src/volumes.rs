@@ -8,19 +8,40 @@ use fatfs::{FileSystem, FsOptions};
 
 use crate::error::Error;
 use crate::limits::{ENTRIES_MAX, TEXT_MAX_BYTES};
-use crate::partitions;
+use crate::partitions::{self, Partition};
+use crate::served::{Connection, Served, Server};
 use crate::storage::Storage;
 use crate::window::Window;
 
 /// What tells kinds that are not read: where, what, and what they are called.
-const OTHERS: [(u64, &[u8], &str); 7] = [
-    (0, b"XFSB", "xfs, which is not read"),
-    (0x1_0040, b"_BHRfS_M", "btrfs, which is not read"),
+const OTHERS: [(u64, &[u8], &str); 5] = [
     (512, b"LABELONE", "LVM, which is not read"),
     (0, b"LUKS\xba\xbe", "encrypted (LUKS), which is not read"),
     (1024, &[0xe2, 0xe1, 0xf5, 0xe0], "erofs, which is not read"),
     (4086, b"SWAPSPACE2", "swap space"),
     (0, b"hsqs", "squashfs, which is not read"),
+];
+
+/// A kind that somebody else reads, if there is somebody.
+struct Unread {
+    kind: &'static str,
+    /// Where it says so, and how.
+    magic: (u64, &'static [u8]),
+    /// Where its UUID is.
+    uuid: u64,
+    /// Where its label is, and how long that is.
+    label: (u64, usize),
+}
+
+/// These kinds (`xfs_dsb` and `btrfs_super_block` of Linux).
+const UNREAD: [Unread; 2] = [
+    Unread { kind: "xfs", magic: (0, b"XFSB"), uuid: 32, label: (108, 12) },
+    Unread {
+        kind: "btrfs",
+        magic: (0x1_0040, b"_BHRfS_M"),
+        uuid: 0x1_0020,
+        label: (0x1_012b, 256),
+    },
 ];
 
 /// The magic number of ext2, ext3 and ext4, in the superblock.
@@ -35,6 +56,9 @@ const FAT32_NAME: (u64, &[u8]) = (82, b"FAT32");
 enum Files {
     Ext(Ext4),
     Fat(FileSystem<Window>),
+    Served(Served),
+    /// It would be, by somebody who is not there: what kind it is.
+    Unread(&'static str),
     /// It cannot be: why.
     No(String),
 }
@@ -50,17 +74,35 @@ struct Volume {
 /// Those of a disk.
 pub struct Volumes {
     all: Vec<Volume>,
+    server: Option<Rc<Server>>,
 }
 
 impl Volumes {
-    /// Looks at a disk.
-    pub fn of(storage: Rc<dyn Storage>) -> Self {
+    /// Looks at a disk, of which somebody may be there to read what this does not.
+    pub fn of(storage: Rc<dyn Storage>, connection: Option<Box<dyn Connection>>) -> Self {
         let disk = Window::whole(storage);
-        let all = partitions::of(&disk).into_iter().map(|partition| {
-            let (files, uuid, label) = open(&partition.window);
-            Volume { number: partition.number, files, uuid, label }
+        let server = connection.map(|connection| Rc::new(Server::new(connection)));
+        let all = partitions::of(&disk).into_iter().map(|Partition { number, window }| {
+            let (mut files, uuid, label) = open(&window);
+            if let (Files::Unread(kind), Some(server)) = (&files, &server) {
+                files = match server.mount(kind, number) {
+                    Some(served) => Files::Served(served),
+                    None => Files::No(format!("{kind}, which Linux cannot mount")),
+                };
+            }
+            Volume { number, files, uuid, label }
         });
-        Self { all: all.collect() }
+        Self { all: all.collect(), server }
+    }
+
+    /// An error, or what it comes of.
+    pub fn blamed(&self, error: Error) -> Error {
+        let is_unread = |volume: &Volume| matches!(volume.files, Files::Unread(_));
+        match self.server.as_ref().and_then(|server| server.failure()) {
+            Some(failure) => failure,
+            None if self.all.iter().any(is_unread) => Error::Unread(Box::new(error)),
+            None => error,
+        }
     }
 
     /// How many there are, which are numbered from zero.
@@ -76,6 +118,8 @@ impl Volumes {
             let kind = match &volume.files {
                 Files::Ext(_) => "ext2, ext3 or ext4",
                 Files::Fat(_) => "FAT",
+                Files::Served(served) => served.kind,
+                Files::Unread(kind) => kind,
                 Files::No(why) => why,
             };
             format!("{place}: {kind}")
@@ -142,6 +186,7 @@ impl Volumes {
                 let read = file.by_ref().take(limit).read_to_end(&mut contents);
                 read.map(|_| Some(contents)).map_err(|error| failed(error.to_string()))
             }
+            Some(Files::Served(served)) => served.read(path, bytes),
             _ => Ok(None),
         }
     }
@@ -167,6 +212,7 @@ impl Volumes {
                 let entries = entries.iter().flat_map(fatfs::Dir::iter).take(ENTRIES_MAX);
                 entries.map_while(|entry| Some(entry.ok()?.file_name())).collect()
             }
+            Some(Files::Served(served)) => served.list(path).unwrap_or_default(),
             _ => Vec::new(),
         };
         names
@@ -188,8 +234,31 @@ impl Volumes {
                 Err(error) if is_missing(&error) => Ok(None),
                 Err(error) => Err(failed(error.to_string())),
             },
+            Some(Files::Served(served)) => served.length(path),
             _ => Ok(None),
         }
+    }
+}
+
+impl Unread {
+    /// The UUID of one, as it is written.
+    fn uuid(&self, window: &Window) -> String {
+        let mut bytes = [0; 16];
+        if window.read_at(self.uuid, &mut bytes).is_err() {
+            return String::new();
+        }
+        let digits = bytes.map(|byte| format!("{byte:02x}")).concat();
+        [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+    }
+
+    fn label(&self, window: &Window) -> String {
+        let (at, length) = self.label;
+        let mut bytes = vec![0; length];
+        if window.read_at(at, &mut bytes).is_err() {
+            return String::new();
+        }
+        let label = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(label).into_owned()
     }
 }
 
@@ -216,6 +285,9 @@ fn open(window: &Window) -> (Files, String, String) {
             }
             Err(error) => none(format!("ext2, ext3 or ext4, which cannot be read ({error})")),
         };
+    }
+    if let Some(unread) = UNREAD.iter().find(|it| window.has(it.magic.0, it.magic.1)) {
+        return (Files::Unread(unread.kind), unread.uuid(window), unread.label(window));
     }
     if let Some((_, _, name)) = OTHERS.iter().find(|(at, magic, _)| window.has(*at, magic)) {
         return none((*name).to_owned());

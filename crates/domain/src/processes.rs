@@ -20,10 +20,10 @@ use uplink::Serving as Network;
 use crate::helper::MARK;
 use crate::keeper::{self, Keeping};
 use crate::network::routed::{self, Serving as Routed};
-use crate::run::boot_disk::{self, ReadDisk};
-use crate::run::carry_out;
+use crate::run::boot_disk::{self, ReadDisk, ServeDisk};
 use crate::run::directories::{self, ServeFiles};
 use crate::run::launch::{self, Carry};
+use crate::run::{carry_out, serve_disk};
 use crate::say::say;
 use crate::seal::{self, Sealing};
 use crate::unpack::{self, Unpacking};
@@ -42,6 +42,8 @@ enum Process {
     Unpack(Unpacking),
     /// Reads what a disk boots.
     ReadDisk(Box<ReadDisk>),
+    /// A machine that reads what that does not.
+    ServeDisk(Box<ServeDisk>),
     Keep(Keeping),
     Other(&'static OtherProcess, Other),
 }
@@ -138,6 +140,7 @@ impl Process {
             keeper::KIND => read(order).map(Self::Keep),
             unpack::KIND => read(order).map(Self::Unpack),
             boot_disk::KIND => read(order).map(|order| Self::ReadDisk(Box::new(order))),
+            boot_disk::MACHINE_KIND => read(order).map(|order| Self::ServeDisk(Box::new(order))),
             kind => match others.iter().find(|other| other.kind == kind) {
                 Some(other) => match other.task {
                     OtherTask::Carry(run) => read(order).map(|order| Other::Carry(run, order)),
@@ -165,6 +168,7 @@ impl Process {
             Self::Seal(_) => c"biv seal".into(),
             Self::Unpack(_) => c"biv unpack".into(),
             Self::ReadDisk(_) => c"biv disk".into(),
+            Self::ServeDisk(_) => c"biv disk guest".into(),
             Self::Keep(_) => c"biv keeper".into(),
         }
     }
@@ -182,6 +186,7 @@ impl Process {
             | Self::Seal(_)
             | Self::Unpack(_)
             | Self::ReadDisk(_)
+            | Self::ServeDisk(_)
             | Self::Keep(_) => Vec::new(),
         }
     }
@@ -214,6 +219,10 @@ impl Process {
             Self::Keep(order) => done("the keeper", order.run()),
             Self::Unpack(order) => done("unpacking", unpack::serve(order.confined)),
             Self::ReadDisk(order) => done("reading the disk", boot_disk::serve(&order)),
+            Self::ServeDisk(order) => {
+                layout::settle();
+                ended(serve_disk(&order))
+            }
         }
     }
 }
@@ -278,6 +287,9 @@ mod tests {
         check("unpacks", "{}", false);
         check("read-disk", r#"{"disk":{"path":"/a"},"confined":true}"#, true);
         check("read-disk", r#"{"disk":{},"confined":true}"#, false);
+        check("read-disk", r#"{"disk":{"path":"/a"},"confined":true,"served":true}"#, true);
+        check("serve-disk", r#"{"disk":{"path":"/a"},"confined":true}"#, true);
+        check("serve-disk", r#"{"disk":{"path":"/a"},"confined":true,"net":true}"#, false);
         check("", "{}", false);
         check("launch", r#"{"descriptor":5,"detached":false}"#, true);
         check("launch", r#"{"descriptor":"5"}"#, false);

@@ -9,8 +9,12 @@
 //! 3. The parent takes no more of each than `bootdisk` reads, and no more than the host and the machine have memory
 //!    for. It looks into none of it: the kernel is unpacked and loaded as any other that a user names.
 //! 4. Memory and processor time are limited, and the process ends with its parent.
+//! 5. It reads no xfs and no btrfs. If a disk has these and boots nothing without them, the parent starts a machine
+//!    whose kernel does ([`machine`]), and another such process, whose standard input is a socket to the machine.
+//!    Neither believes anything that the other says, and the parent hears the one only.
 
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::rc::Rc;
 
@@ -28,6 +32,11 @@ use super::error::Error;
 use super::files::Limit;
 use crate::helper::{bound, helper};
 
+mod machine;
+
+use machine::Machine;
+pub use machine::{MACHINE_KIND, ServeDisk};
+
 /// The kind of process that reads a disk.
 pub const KIND: &str = "read-disk";
 
@@ -39,11 +48,15 @@ pub struct ReadDisk {
     pub disk: Disk,
     /// It may make the system calls only that it needs.
     pub confined: bool,
+    /// At the other end of its standard input is a machine that reads more of the disk than it does.
+    #[serde(default)]
+    pub served: bool,
 }
 
 /// What the answer begins with.
 const FOUND: u8 = 0;
 const REFUSED: u8 = 1;
+const UNREAD: u8 = 2;
 
 /// The longest reason that is taken, in bytes.
 const MAX_REASON_BYTES: u64 = 2048;
@@ -65,8 +78,18 @@ const MAX_ADDRESS_SPACE_BYTES: u64 = 4 << 30;
 /// Processor time of the process.
 const MAX_PROCESSOR_SECONDS: u64 = 60;
 
+/// What such a process says.
+#[derive(Debug)]
+enum Answer {
+    Found(Bootable),
+    /// It boots nothing: why.
+    Refused(String),
+    /// The same, and the reason may be that nobody reads some of it.
+    Unread(String),
+}
+
 /// Finds what a disk boots in a machine with so many bytes of memory, by such a process, which is confined if it is to
-/// be.
+/// be, and by a machine that helps it if need be.
 ///
 /// # Errors
 ///
@@ -76,34 +99,61 @@ pub fn find(disk: &Disk, memory: u64, confine: bool) -> Result<Bootable, Error> 
     let order = ReadDisk {
         disk: Disk { read_only: true, snapshot: false, ..disk.clone() },
         confined: confine,
+        served: false,
     };
-    let start = || {
-        let mut command = helper(KIND, &order)?;
-        // Names of files mean what they mean here. What is wrong with them is in the answer.
-        command.current_dir(".").stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
-    };
-    let mut child = start().map_err(|error| failed(error.to_string()))?;
     let limit = Limit::of_modules(memory).within_host();
-    let answer = child.stdout.take().map(|output| receive(output, &limit));
-    // It has said everything, or too much.
-    let _ = child.kill();
-    let status = child.wait().map_err(|error| failed(error.to_string()))?;
-    match answer {
-        Some(Ok(Some(Ok(bootable)))) => {
+    let answer = match ask(&order, None, &limit).map_err(failed)? {
+        Answer::Unread(reason) => {
+            tracing::info!("{reason}; a machine reads its xfs and btrfs");
+            ask_with_machine(ReadDisk { served: true, ..order }, &limit, &reason)
+        }
+        answer => Ok(answer),
+    };
+    match answer.map_err(failed)? {
+        Answer::Found(bootable) => {
             tracing::info!("{} boots {}", disk.path.display(), bootable.title);
             Ok(bootable)
         }
-        Some(Ok(Some(Err(reason)))) => Err(failed(reason)),
-        Some(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
-            Err(failed(error.to_string()))
-        }
-        _ => Err(failed(format!("the process that reads it failed ({status})"))),
+        Answer::Refused(reason) | Answer::Unread(reason) => Err(failed(reason)),
+    }
+}
+
+/// Has a process look at a disk; what it says, or what is wrong with it.
+fn ask(order: &ReadDisk, machine: Option<OwnedFd>, limit: &Limit) -> Result<Answer, String> {
+    let start = || {
+        let mut command = helper(KIND, order)?;
+        let input = machine.map_or_else(Stdio::null, Stdio::from);
+        // Names of files mean what they mean here. What is wrong with them is in the answer.
+        command.current_dir(".").stdin(input).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+    };
+    let mut child = start().map_err(|error| error.to_string())?;
+    let answer = child.stdout.take().map(|output| receive(output, limit));
+    // It has said everything, or too much.
+    let _ = child.kill();
+    let status = child.wait().map_err(|error| error.to_string())?;
+    match answer {
+        Some(Ok(Some(answer))) => Ok(answer),
+        Some(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error.to_string()),
+        _ => Err(format!("the process that reads it failed ({status})")),
+    }
+}
+
+/// The same with a machine that reads xfs and btrfs, without which it boots nothing for this reason.
+fn ask_with_machine(order: ReadDisk, limit: &Limit, reason: &str) -> Result<Answer, String> {
+    let (machine, connection) = Machine::start(&order.disk, order.confined).map_err(|error| {
+        format!("{reason}; a machine of Bivouac's would read xfs and btrfs, but {error}")
+    })?;
+    let answer = ask(&order, Some(connection), limit);
+    let report = machine.end();
+    match answer {
+        Ok(Answer::Refused(reason)) => Ok(Answer::Refused(report.explain(reason))),
+        answer => answer,
     }
 }
 
 /// The answer, if there is one: what the disk boots, of which kernel and initial RAM disk are within a limit, or why it
 /// boots nothing.
-fn receive(mut output: impl Read, limit: &Limit) -> io::Result<Option<Result<Bootable, String>>> {
+fn receive(mut output: impl Read, limit: &Limit) -> io::Result<Option<Answer>> {
     let mut kind = [0];
     if output.read(&mut kind)? == 0 {
         return Ok(None);
@@ -111,7 +161,8 @@ fn receive(mut output: impl Read, limit: &Limit) -> io::Result<Option<Result<Boo
     if kind != [FOUND] {
         let mut reason = Vec::new();
         output.take(MAX_REASON_BYTES).read_to_end(&mut reason)?;
-        return Ok(Some(Err(text(&reason))));
+        let is_unread = kind == [UNREAD];
+        return Ok(Some(if is_unread { Answer::Unread } else { Answer::Refused }(text(&reason))));
     }
     let mut lengths = [0; 4];
     for length in &mut lengths {
@@ -126,7 +177,7 @@ fn receive(mut output: impl Read, limit: &Limit) -> io::Result<Option<Result<Boo
     if all > limit.bytes {
         let whom = &limit.whom;
         let reason = format!("what it boots has {all} bytes, which is too large for {whom}");
-        return Ok(Some(Err(reason)));
+        return Ok(Some(Answer::Refused(reason)));
     }
     let mut part = |length: u64| {
         let mut bytes = Vec::new();
@@ -137,7 +188,7 @@ fn receive(mut output: impl Read, limit: &Limit) -> io::Result<Option<Result<Boo
     };
     let (title, command_line) = (text(&part(lengths[0])?), text(&part(lengths[1])?));
     let (kernel, initrd) = (part(lengths[2])?, part(lengths[3])?);
-    Ok(Some(Ok(Bootable { title, kernel, initrd, command_line })))
+    Ok(Some(Answer::Found(Bootable { title, kernel, initrd, command_line })))
 }
 
 /// A line of the disk's, in which nothing commands a terminal, and nothing ends the kernel's command line.
@@ -176,16 +227,44 @@ pub fn serve(order: &ReadDisk) -> io::Result<()> {
             }
             parts.iter().try_for_each(|part| output.write_all(part))?;
         }
-        Err(reason) => {
-            output.write_all(&[REFUSED])?;
+        Err((kind, reason)) => {
+            output.write_all(&[kind])?;
             output.write_all(reason.as_bytes())?;
         }
     }
     output.flush()
 }
 
-/// Opens the disk, confines the process, and looks at the disk.
-fn look(order: &ReadDisk) -> Result<Bootable, String> {
+/// The machine at the other end of standard input.
+struct Connection;
+
+impl Read for Connection {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(io::stdin(), into)?)
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(io::stdin(), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Opens the disk, confines the process, and looks at the disk; if that comes to nothing, the outcome and the reason.
+fn look(order: &ReadDisk) -> Result<Bootable, (u8, String)> {
+    let reading = open(order).map_err(|reason| (REFUSED, reason))?;
+    let machine = order.served.then(|| Box::new(Connection) as _);
+    bootdisk::find(Rc::new(Image(reading)), machine).map_err(|error| {
+        let is_unread = matches!(error, bootdisk::Error::Unread(_));
+        (if is_unread { UNREAD } else { REFUSED }, error.to_string())
+    })
+}
+
+fn open(order: &ReadDisk) -> Result<Reading, String> {
     let disk = disk::open(&order.disk).map_err(|error| error.reason())?;
     let reading = Reading::new(disk.image).map_err(|error| error.to_string())?;
     host::inherited::close_marked();
@@ -193,7 +272,7 @@ fn look(order: &ReadDisk) -> Result<Bootable, String> {
         host::privileges::drop_all().map_err(|error| io::Error::from(error).to_string())?;
         host::confine::confine_disk_reader().map_err(|error| error.to_string())?;
     }
-    bootdisk::find(Rc::new(Image(reading))).map_err(|error| error.to_string())
+    Ok(reading)
 }
 
 #[cfg(test)]
@@ -208,7 +287,12 @@ mod tests {
     }
 
     fn received(output: impl Read, bytes: u64) -> io::Result<Option<Result<Bootable, String>>> {
-        receive(output, &Limit::of_modules(bytes))
+        let answer = receive(output, &Limit::of_modules(bytes))?;
+        Ok(answer.map(|answer| match answer {
+            Answer::Found(bootable) => Ok(bootable),
+            Answer::Refused(reason) => Err(reason),
+            Answer::Unread(reason) => Err(format!("unread: {reason}")),
+        }))
     }
 
     #[test]
@@ -245,6 +329,8 @@ mod tests {
     fn a_reason_is_one_line_and_has_an_end() {
         let refused = received(&b"\x01no\nloader"[..], 0).unwrap().unwrap();
         assert_eq!(refused.unwrap_err(), "no\\nloader");
+        let unread = received(&b"\x02xfs"[..], 0).unwrap().unwrap();
+        assert_eq!(unread.unwrap_err(), "unread: xfs");
         let endless = received(io::repeat(REFUSED), 0).unwrap().unwrap().unwrap_err();
         assert_eq!(endless.matches("\\u{1}").count() as u64, MAX_REASON_BYTES);
     }

@@ -49,4 +49,4 @@ mod warm;
 
 pub use checked::CheckedSpec;
 pub use error::Error;
-pub use start::{carry_out, go_on, launch, start_again};
+pub use start::{carry_out, go_on, launch, serve_disk, start_again};

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use api::StartedBy;
 use spec::{Restart, Spec};
 
+use super::boot_disk::ServeDisk;
 use super::checked::CheckedSpec;
 use super::error::Error;
 use super::guest::{self, Guest};
@@ -12,7 +13,7 @@ use super::launch::{self, Carry, Launch};
 use super::runner::{enter_directory, run_domain};
 use super::{image, machine, restore, shares, supervisor, warm};
 use crate::domain::{Beginning, Domain};
-use crate::{domain, log, network};
+use crate::{domain, helper, log, network};
 use session::detach::{self, Child};
 
 /// Runs the machine that is described, in this process or, if it is to be detached, in a process of its own; returns
@@ -87,6 +88,18 @@ pub fn carry_out(order: &Carry) -> Result<u8, Error> {
         }
         Launch::GoOn(order) => restore::restore(&order, child),
     }
+}
+
+/// Runs a machine that reads a disk, which ends with the process that has started it; returns the exit status.
+///
+/// # Errors
+///
+/// There is no machine, or none to its end.
+pub fn serve_disk(order: &ServeDisk) -> Result<u8, Error> {
+    log::start(0);
+    helper::bound(&[])?;
+    let spec = CheckedSpec::new(order.described())?.into_inner();
+    boot(&spec, None, Beginning::New)
 }
 
 /// Runs a machine that is described, from a warm start if there is one that fits; returns the exit status.
