@@ -107,7 +107,8 @@ impl Entry {
                     entry.choice.initrds.extend(paths.map(place));
                 }
                 "options" => {
-                    options.extend(value.split_whitespace().map(|word| replaced(word, variables)))
+                    let words = value.split_whitespace().map(|word| replaced(word, variables));
+                    options.extend(words.filter(|word| !word.is_empty()));
                 }
                 "architecture" if !value.eq_ignore_ascii_case("x64") => return None,
                 _ => {}
