@@ -13,7 +13,7 @@ use whole_machine::waiting::wait_for;
 use crate::place::Place;
 
 /// The first process of an initial RAM disk that tells what it was booted with.
-const TELLING: &str = "#!/bin/busybox sh
+pub const TELLING: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 echo \"booted with $(/bin/busybox cat /proc/cmdline)\"
 /bin/busybox poweroff -f
@@ -248,8 +248,8 @@ fn what_cannot_be_booted_says_what_it_has() {
     let mut xfs = vec![0; 1 << 20];
     xfs[..4].copy_from_slice(b"XFSB");
     fs::write(&path, xfs).expect("there is room");
-    check(&["--boot-disk", name], 125, "xfs, which is not read");
-    check(&["--no-seccomp", "--boot-disk", name], 125, "xfs, which is not read");
+    check(&["--boot-disk", name], 125, "xfs, which Linux cannot mount; the machine that reads");
+    check(&["--no-seccomp", "--boot-disk", name], 125, "says: mount: mounting /dev/vda on");
     let text = r#"{"version": 1, "boot": {"disk": {"path": "x"}, "init": "/sbin/init"}}"#;
     fs::write(&path, text).expect("there is room");
     check(&["--spec", name], 125, "boot.disk");

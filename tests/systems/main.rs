@@ -6,6 +6,7 @@
 mod disks;
 mod firmware;
 mod place;
+mod served_disks;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
