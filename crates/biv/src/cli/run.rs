@@ -161,8 +161,9 @@ pub struct Run {
     pub root_disk: Option<DiskRoot>,
 
     /// Boot the system on a disk, which becomes /dev/vda, with the kernel, the initial RAM disk and the parameters that
-    /// its own GRUB or systemd-boot would use (ext2, ext3, ext4 and FAT are read). FILE and its options are as with
-    /// --disk. Nothing of Bivouac's runs in the guest; its console is on standard input and output
+    /// its own GRUB or systemd-boot would use (ext2, ext3, ext4 and FAT are read; xfs and btrfs, by another machine).
+    /// FILE and its options are as with --disk. Nothing of Bivouac's runs in the guest; its console is on standard
+    /// input and output
     #[arg(long, value_name = "FILE[,ro][,snapshot]", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["kernel", "initrd", "modules", "init", "root", "root_disk", "image",
             "busybox", "here", "volume", "cache", "xen", "refresh", "command", "kernel_dir"],
