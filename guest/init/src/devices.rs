@@ -35,12 +35,17 @@ pub fn missing(wanted: &[Devices]) -> Missing {
     // A kernel without a virtio bus has no directory for it.
     let mut driven = driven_below(Path::new(BUS)).unwrap_or_default();
     driven.extend(driven_of_xen(Path::new(XEN_BUS)).unwrap_or_default());
+    // A kernel has this bus anywhere; only a domain has something on it, its second console at least.
+    let is_domain = fs::read_dir(XEN_BUS).is_ok_and(|mut entries| entries.next().is_some());
     for devices in wanted {
         let found = driven.get(&(devices.kind as u32)).copied().unwrap_or(0);
         if found < usize::from(devices.count) {
             let list =
                 if devices.is_optional { &mut missing.optional } else { &mut missing.needed };
-            list.push(describe(*devices, found));
+            list.push(match is_domain {
+                true => describe_of_xen(*devices, found),
+                false => describe(*devices, found),
+            });
         }
     }
     missing
@@ -78,6 +83,26 @@ fn driven_of_xen(bus: &Path) -> io::Result<BTreeMap<u32, usize>> {
     Ok(driven)
 }
 
+/// What a domain's kernel lacks.
+fn describe_of_xen(devices: Devices, found: usize) -> String {
+    let (what, driver, option) = match devices.kind {
+        Kind::Network => ("the network card", "xen-netfront", "CONFIG_XEN_NETDEV_FRONTEND"),
+        _ => ("the disks", "xen-blkfront", "CONFIG_XEN_BLKDEV_FRONTEND"),
+    };
+    let some = driven_only(devices, found);
+    format!(
+        "the guest's kernel has no driver for {what}{some}: {driver} must be built in ({option})"
+    )
+}
+
+/// How many of them have a driver, if some have.
+fn driven_only(devices: Devices, found: usize) -> String {
+    match found {
+        0 => String::new(),
+        _ => format!(" (for {found} of {} only)", devices.count),
+    }
+}
+
 fn describe(devices: Devices, found: usize) -> String {
     let (what, driver, option) = match devices.kind {
         Kind::Network => ("the network card", "virtio_net", "CONFIG_VIRTIO_NET"),
@@ -90,10 +115,7 @@ fn describe(devices: Devices, found: usize) -> String {
         Kind::Balloon => ("the memory balloon", "virtio_balloon", "CONFIG_VIRTIO_BALLOON"),
         Kind::Sockets => ("virtio sockets", "vmw_vsock_virtio_transport", "CONFIG_VIRTIO_VSOCKETS"),
     };
-    let some = match found {
-        0 => String::new(),
-        _ => format!(" (for {found} of {} only)", devices.count),
-    };
+    let some = driven_only(devices, found);
     format!(
         "the guest's kernel has no driver for {what}{some}: {driver} and virtio_pci must be built \
          in ({option}, \
@@ -134,5 +156,10 @@ mod tests {
         for word in ["disks", "1 of 2", "virtio_blk", "CONFIG_VIRTIO_BLK"] {
             assert!(text.contains(word), "{text}");
         }
+        let text = describe_of_xen(Devices { kind: Kind::Disk, count: 1, is_optional: false }, 0);
+        for word in ["disks", "xen-blkfront", "CONFIG_XEN_BLKDEV_FRONTEND"] {
+            assert!(text.contains(word), "{text}");
+        }
+        assert!(!text.contains("only") && !text.contains("virtio"), "{text}");
     }
 }
