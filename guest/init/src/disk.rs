@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -64,11 +65,11 @@ pub fn mount_disk(name: &str, is_read_only: bool, place: &Path) -> io::Result<()
     Err(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
-/// Mounts the image of a root that is on the disk with that serial number, or on a partition of it, whatever it is
-/// called: others were named by the user, and come before it.
-pub fn mount_image(serial: &[u8], partition: Option<u8>, place: &Path) -> io::Result<()> {
+/// Mounts the image of a root that is on a disk, or on a partition of it. `disk` is its serial number, whatever it is
+/// called: others were named by the user, and come before it. A disk of a Xen domain has none; of that it is the name.
+pub fn mount_image(disk: &[u8], partition: Option<u8>, place: &Path) -> io::Result<()> {
     for _ in 0..PATIENCE {
-        let name = with_serial(Path::new(DISKS), serial).map(|name| part_of(name, partition));
+        let name = find_disk(Path::new(DISKS), disk).map(|name| part_of(name, partition));
         let device = name.map(|name| Path::new(DEVICES).join(name));
         if let Some(device) = device.filter(|device| device.exists()) {
             let mounted = mount(&device, place, IMAGE, MountFlags::RDONLY, None);
@@ -80,7 +81,7 @@ pub fn mount_image(serial: &[u8], partition: Option<u8>, place: &Path) -> io::Re
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-    let text = format!("there is no disk {}", String::from_utf8_lossy(serial));
+    let text = format!("there is no disk {}", String::from_utf8_lossy(disk));
     Err(io::Error::new(io::ErrorKind::NotFound, text))
 }
 
@@ -92,14 +93,15 @@ fn part_of(mut disk: OsString, partition: Option<u8>) -> OsString {
     disk
 }
 
-/// The disk with that serial number, of those in the kernel's list.
-fn with_serial(disks: &Path, serial: &[u8]) -> Option<OsString> {
-    let names = fs::read_dir(disks).ok()?.filter_map(|entry| Some(entry.ok()?.file_name()));
-    let has_it = |name: &OsString| {
+/// The disk with that serial number, or of that name, of those in the kernel's list. No name is a serial number that is
+/// looked for, which have a slash.
+fn find_disk(disks: &Path, wanted: &[u8]) -> Option<OsString> {
+    let mut names = fs::read_dir(disks).ok()?.filter_map(|entry| Some(entry.ok()?.file_name()));
+    let is_it = |name: &OsString| {
         let found = fs::read(disks.join(name).join("serial"));
-        found.is_ok_and(|found| found.trim_ascii_end() == serial)
+        name.as_bytes() == wanted || found.is_ok_and(|found| found.trim_ascii_end() == wanted)
     };
-    names.into_iter().find(has_it)
+    names.find(is_it)
 }
 
 /// Those that are on disks, of the kernel's list (proc(5)).
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_found_by_its_serial_number() {
+    fn a_disk_is_found_by_its_serial_number_or_its_name() {
         let disks = std::env::temp_dir().join(format!("init-disks-{}", std::process::id()));
         let _ = fs::remove_dir_all(&disks);
         for (name, serial) in [("vda", "data.img"), ("vdb", "image/0123456789abcd\n")] {
@@ -148,9 +150,10 @@ mod tests {
             fs::write(disks.join(name).join("serial"), serial).unwrap();
         }
         fs::create_dir_all(disks.join("loop0")).unwrap();
-        let find = |serial: &[u8]| with_serial(&disks, serial);
+        let find = |wanted: &[u8]| find_disk(&disks, wanted);
         assert_eq!(find(b"image/0123456789abcd"), Some("vdb".into()));
         assert_eq!(find(b"data.img"), Some("vda".into()));
+        assert_eq!(find(b"loop0"), Some("loop0".into()));
         assert_eq!(find(b"image/0123456789abc"), None);
         fs::remove_dir_all(&disks).unwrap();
         assert_eq!(find(b"data.img"), None);

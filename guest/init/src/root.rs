@@ -106,12 +106,12 @@ fn overlay(root: &Mount, prepare: impl FnOnce(&Path, &Path) -> io::Result<()>) -
 /// Mounts layers, and all of them, to be looked at, at [`BELOW`]; returns how overlayfs is told of them, the highest
 /// first.
 fn mount_layers(source: &[u8]) -> io::Result<String> {
-    let Layers { serial, count } = Layers::decode(source).map_err(io::Error::other)?;
+    let Layers { disk, count } = Layers::decode(source).map_err(io::Error::other)?;
     let mut places = Vec::new();
     for number in (1..=count).rev() {
         let place = format!("{LAYERS}/{number}");
         fs::create_dir_all(&place)?;
-        disk::mount_image(&serial, Some(number), Path::new(&place))?;
+        disk::mount_image(&disk, Some(number), Path::new(&place))?;
         // Overlayfs asks no root whether it hides what is below.
         let hides = getxattr(&place, OPAQUE, &mut [0; 1][..]).is_ok();
         places.push(place);

@@ -20,10 +20,11 @@ pub struct Mount {
 pub enum Kind {
     /// The root: a virtio file system that is only read, with an overlay in the guest's memory.
     OverlaidRoot,
-    /// The root: a file system (EROFS) on the disk with that serial number, with such an overlay.
+    /// The root: a file system (EROFS) on the disk with that serial number, or, where disks have none, of that name,
+    /// with such an overlay.
     OverlaidDisk,
     /// The root: file systems (EROFS) on the first partitions of a disk, each over those before it, with such an
-    /// overlay over all. The source is the disk's serial number, a space, and how many they are ([`Layers`]).
+    /// overlay over all. The source is the disk as before, a space, and how many they are ([`Layers`]).
     OverlaidLayers,
     /// The root: a virtio file system.
     Root,
@@ -59,8 +60,8 @@ impl Kind {
 /// The source of [`Kind::OverlaidLayers`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layers {
-    /// The disk's serial number.
-    pub serial: Vec<u8>,
+    /// The disk's serial number, or its name.
+    pub disk: Vec<u8>,
     /// How many partitions are layers, the lowest first.
     pub count: u8,
 }
@@ -69,7 +70,7 @@ impl Layers {
     /// As a source.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        [&self.serial[..], format!(" {}", self.count).as_bytes()].concat()
+        [&self.disk[..], format!(" {}", self.count).as_bytes()].concat()
     }
 
     /// The inverse.
@@ -81,7 +82,7 @@ impl Layers {
         let at = source.iter().rposition(|byte| *byte == b' ').ok_or(NoMounts)?;
         let count = std::str::from_utf8(&source[at + 1..]).ok().and_then(|it| it.parse().ok());
         let count = count.filter(|count| *count > 0).ok_or(NoMounts)?;
-        Ok(Self { serial: source[..at].to_vec(), count })
+        Ok(Self { disk: source[..at].to_vec(), count })
     }
 }
 
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn layers_are_what_they_were() {
-        let layers = Layers { serial: b"image/0123 4".to_vec(), count: 127 };
+        let layers = Layers { disk: b"image/0123 4".to_vec(), count: 127 };
         assert_eq!(Layers::decode(&layers.encode()), Ok(layers));
         for source in [&b""[..], b"x", b"x ", b"x 0", b"x -1", b"x 256", b"x 1 "] {
             assert_eq!(Layers::decode(source), Err(NoMounts), "{source:?}");

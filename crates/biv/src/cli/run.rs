@@ -109,7 +109,7 @@ pub struct Run {
 
     /// Run a paravirtual machine by Xen's interface instead of a PC: the kernel is entered by its Xen notes, and
     /// its disks and network card are Xen's (/dev/xvda, xen-netfront). Its root is busybox unless --root, --image,
-    /// --root-disk or --initrd names another, and --root and --image are copied into its memory
+    /// --root-disk or --initrd names another; --image is a disk of it, and --root is copied into its memory
     #[arg(long, conflicts_with_all =
         ["here", "volume", "cache", "vsock", "entropy", "debug_exit", "debug_console"])]
     pub xen: bool,

@@ -18,8 +18,8 @@ use vmm::{SharedDirectories, SharedDirectory};
 
 use super::caches;
 use super::error::Error;
-use super::image_disk::{self, ImageDisk};
-use super::owners;
+use super::image_disk::{self, ImageDisk, OVERLAY};
+use super::{owners, paravirtual};
 use crate::helper::helper;
 use crate::say::say;
 use serde::{Deserialize, Serialize};
@@ -29,9 +29,6 @@ const DRIVERS: &[&str] = &["fuse", "virtiofs"];
 
 /// What a guest mounts its modules by.
 const MODULES: &str = "modules";
-
-/// The one that an overlay takes.
-const OVERLAY: &str = "overlay";
 
 /// The kind of process that serves files.
 pub const KIND: &str = "serve-files";
@@ -188,9 +185,10 @@ impl Directories {
         self.mounts.insert(0, Mount { kind: Kind::DiskRoot, source, place, is_read_only });
     }
 
-    /// The root is the same as a disk, or layers on one: nobody has to serve it. No directory may be added after this.
-    pub fn set_image_disk(&mut self, disk: ImageDisk) {
-        let (kind, source) = disk.mount();
+    /// The root is the same as a disk of this machine's, or layers on one: nobody has to serve it. No directory may be
+    /// added after this.
+    pub fn set_image_disk(&mut self, disk: ImageDisk, spec: &Spec) {
+        let (kind, source) = disk.mount(paravirtual::image_device(spec));
         let mut mounts = self.mounts.iter_mut();
         match mounts.find(|mount| mount.kind == Kind::OverlaidRoot) {
             Some(root) => {

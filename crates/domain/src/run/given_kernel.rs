@@ -38,10 +38,11 @@ struct Driver {
     option: &'static str,
 }
 
-const DRIVERS: [Driver; 5] = [
+const DRIVERS: [Driver; 6] = [
     Driver { name: "virtio_pci", mark: b"virtio-pci\0", option: "CONFIG_VIRTIO_PCI" },
     Driver { name: "virtiofs", mark: b"virtiofs\0", option: "CONFIG_VIRTIO_FS" },
     Driver { name: "virtio_blk", mark: b"virtio_blk\0", option: "CONFIG_VIRTIO_BLK" },
+    Driver { name: "xen-blkfront", mark: b"xen_blkfront\0", option: "CONFIG_XEN_BLKDEV_FRONTEND" },
     Driver { name: "overlay", mark: b"redirect_dir", option: "CONFIG_OVERLAY_FS" },
     Driver { name: "erofs", mark: b"erofs\0", option: "CONFIG_EROFS_FS" },
 ];
@@ -158,6 +159,8 @@ mod tests {
         check(b"", &[]);
         check(b"\0virtio-pci\0virtio-pci-modern\0", &["virtio_pci"]);
         check(b"\0virtio-pci-modern\0a virtiofs tag\0erofs: x\0", &[]);
+        check(b"\0xen_blkfront.max\0", &[]);
+        check(b"\0xen_blkfront\0", &["xen-blkfront"]);
         check(b"\0virtiofs\0erofs\0redirect_dir\0", &["virtiofs", "overlay", "erofs"]);
     }
 

@@ -13,17 +13,17 @@ use super::boot_disk::{self, Bootable};
 use super::directories::{Directories, Root};
 use super::error::Error;
 use super::given_kernel::{GivenKernel, described};
+use super::given_root::{Given, on_disks};
 use super::host_resources::{HostResources, Likeness};
 use super::image_disk::{self, ImageDisk};
 use super::modules::{self, Modules};
 use super::order::{arguments, is_on_terminal};
 use super::paravirtual::{self, is_paravirtual};
 use super::warm::{self, Key, Start};
-use super::{disk, files, image, plugged};
+use super::{disk, files, plugged};
 use crate::domain::{Beginning, Domain, Plan};
 use crate::{unpack, vsock};
 use hub::Conversation;
-use provision::images::Image;
 use provision::initramfs;
 use provision::{self, Part, kernels};
 
@@ -114,9 +114,6 @@ fn version(kernel: &Path) -> Option<&str> {
     kernel.to_str().filter(|name| !name.contains('/') && !kernel.exists())
 }
 
-/// What a kernel needs for a root of which the file systems are on disks.
-const ON_DISKS: &[&str] = &["virtio_pci", "virtio_blk", image_disk::FILE_SYSTEM, "overlay"];
-
 /// Where a user space comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UserSpace {
@@ -152,8 +149,8 @@ impl UserSpace {
             () => {}
         }
         let missing = match root {
+            Some(root) if root.is_for_disk(spec) => described(&kernel.lacks(on_disks(spec))?),
             _ if is_paravirtual(spec) => "virtio (--xen)".to_owned(),
-            Some(Given::Layers(..)) => described(&kernel.lacks(ON_DISKS)?),
             _ => described(&kernel.lacks(&["virtio_pci", "virtiofs", "overlay"])?),
         };
         match root {
@@ -221,38 +218,17 @@ fn sees_here(spec: &Spec, is_plain: bool) -> bool {
     spec.sandbox && !is_plain && !has_own_kernel(spec) && !is_paravirtual(spec)
 }
 
-/// The directory of the host's that is the root, or would be if the guest could see it.
-enum Given {
-    /// One that the user names.
-    Directory(spec::Directory),
-    /// One that `biv image build` has made.
-    Image(Image, PathBuf),
-    /// None, but layers, the lowest first, of the image of this name.
-    Layers(String, Vec<PathBuf>),
-}
-
-impl Given {
-    fn find(spec: &Spec) -> Result<Option<Self>, Error> {
-        match &spec.root {
-            spec::Root::Directory(directory) => Ok(Some(Self::Directory(directory.clone()))),
-            spec::Root::Image(name) => Ok(Some(match image::find(name)? {
-                image::Found::Built(image) => {
-                    let root = image.root();
-                    Self::Image(image, root)
-                }
-                image::Found::Layered(found) => Self::Layers(name.clone(), image::layers(&found)?),
-            })),
-            spec::Root::Host(_) | spec::Root::Disk(_) | spec::Root::Busybox => Ok(None),
-        }
-    }
-
-    /// How a guest sees it.
-    fn root(&self) -> Root<'_> {
-        match self {
-            Self::Directory(directory) => Root::Here(directory),
-            Self::Image(_, root) => Root::Image(root),
-            Self::Layers(..) => Root::Layers,
-        }
+/// The directories of a guest with such a user space.
+fn open_directories(
+    spec: &Spec,
+    user_space: UserSpace,
+    root: Option<&Given>,
+) -> Result<Directories, Error> {
+    match (user_space, root) {
+        (UserSpace::Plain, _) => Ok(Directories::default()),
+        (UserSpace::Shared, Some(root)) => Directories::open(spec, root.root()),
+        (UserSpace::Shared, None) => Directories::open(spec, Root::Host),
+        _ => Directories::open(spec, Root::Elsewhere),
     }
 }
 
@@ -262,7 +238,7 @@ impl Guest {
         let kernel = Kernel::choose(spec)?;
         let root = Given::find(spec)?;
         let mut remark = None;
-        let user_space = UserSpace::choose(spec, &kernel, root.as_ref(), &mut remark)?;
+        let mut user_space = UserSpace::choose(spec, &kernel, root.as_ref(), &mut remark)?;
         match (user_space, &root) {
             (UserSpace::Plain, _) if !spec.mounts.is_empty() => {
                 return Err(Error::Plain("--volume"));
@@ -275,12 +251,7 @@ impl Guest {
             }
             _ => {}
         }
-        let mut directories = match (user_space, &root) {
-            (UserSpace::Plain, _) => Directories::default(),
-            (UserSpace::Shared, Some(root)) => Directories::open(spec, root.root())?,
-            (UserSpace::Shared, None) => Directories::open(spec, Root::Host)?,
-            _ => Directories::open(spec, Root::Elsewhere)?,
-        };
+        let mut directories = open_directories(spec, user_space, root.as_ref())?;
         if let spec::Root::Disk(root) = &spec.root {
             directories.set_root_disk(paravirtual::root_device(spec, root), root.disk.read_only);
         }
@@ -315,20 +286,21 @@ impl Guest {
             Kernel::Default => Ok(owned(guest.drivers(names))),
         };
         let knows_images = || match &kernel {
-            Kernel::Given(kernel) => Ok(kernel.lacks(ON_DISKS)?.is_empty()),
+            Kernel::Given(kernel) => Ok(kernel.lacks(on_disks(spec))?.is_empty()),
             _ => Ok::<_, Error>(!drivers_of(&[image_disk::FILE_SYSTEM])?.is_empty()),
         };
-        if let (UserSpace::Shared, Some(Given::Image(image, _))) = (user_space, &root) {
-            let is_known = knows_images()?;
-            ImageDisk::choose(image, is_known)
-                .into_iter()
-                .for_each(|disk| directories.set_image_disk(disk));
-        }
-        if let (UserSpace::Shared, Some(Given::Layers(name, layers))) = (user_space, &root) {
-            if !knows_images()? {
-                return Err(Error::Layers(name.clone(), described(&[image_disk::FILE_SYSTEM])));
+        let image_disk = match &root {
+            Some(root) if user_space == UserSpace::Shared => root.disk(spec, knows_images)?,
+            _ => None,
+        };
+        match image_disk {
+            Some(disk) => directories.set_image_disk(disk, spec),
+            // Nothing of the host's can be shared with it.
+            None if user_space == UserSpace::Shared && is_paravirtual(spec) => {
+                user_space = UserSpace::Packed;
+                directories = open_directories(spec, user_space, root.as_ref())?;
             }
-            directories.set_image_disk(ImageDisk::of_layers(name, layers)?);
+            None => {}
         }
         let has_modules = user_space != UserSpace::Plain && !is_paravirtual(spec);
         let of_package = of_package.filter(|_| has_modules).zip(release.as_deref());
@@ -424,13 +396,14 @@ impl Guest {
         }
         if let Some(identity) = image_disk {
             let identity = Identity(identity);
-            directories.set_image_disk(match &root {
+            let disk = match &root {
                 Some(Given::Image(image, _)) => ImageDisk::same(image, identity)?,
                 Some(Given::Layers(name, layers)) => {
                     ImageDisk::same_layers(name, layers, identity)?
                 }
                 _ => return Err(disk::other_image("/").into()),
-            });
+            };
+            directories.set_image_disk(disk, spec);
         }
         if let Some(path) = modules {
             Modules::again(path)?.show(&mut directories);
@@ -584,7 +557,7 @@ fn first_modules(
             let packed = match given {
                 Given::Image(_, root) => initramfs::from_image(root, memory)?,
                 Given::Layers(name, _) => {
-                    return Err(Error::Layers(name.clone(), described(ON_DISKS)));
+                    return Err(Error::Layers(name.clone(), described(on_disks(spec))));
                 }
                 Given::Directory(root) => initramfs::from_directory(&root.path, memory)?,
             };
@@ -601,8 +574,9 @@ fn drivers(spec: &Spec, directories: &Directories) -> Vec<&'static str> {
     let mut names = Vec::new();
     names.extend(directories.drivers());
     names.extend(plugged::plain_drivers(spec));
+    let has_disk = spec.disks().next().is_some() || directories.image_disk.is_some();
     if is_paravirtual(spec) {
-        let (has_network, has_disk) = (net(spec) != Net::None, spec.disks().next().is_some());
+        let has_network = net(spec) != Net::None;
         names.extend(paravirtual::NETWORK_DRIVERS.iter().filter(|_| has_network));
         names.extend(paravirtual::DISK_DRIVERS.iter().filter(|_| has_disk));
         return names;
@@ -610,7 +584,7 @@ fn drivers(spec: &Spec, directories: &Directories) -> Vec<&'static str> {
     if net(spec) != Net::None {
         names.extend(["failover", "net_failover", "virtio_net"]);
     }
-    if spec.disks().next().is_some() || directories.image_disk.is_some() {
+    if has_disk {
         names.extend(disk::DRIVERS);
     }
     if spec.sockets().next().is_some() {

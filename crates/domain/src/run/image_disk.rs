@@ -3,12 +3,12 @@
 //!
 //! 1. *It comes behind the user's disks*, whose names in the guest stay what they are. Our init
 //!    finds it by a serial number that no other disk has: theirs are names of files, and no name of
-//!    a file has a slash.
+//!    a file has a slash. Where disks have no serial numbers, it is told the disk's name.
 //! 2. *It stays the same* as long as the machine lives, and in its snapshots: a kernel does not
 //!    expect that blocks which it has read change. So a snapshot records which image it was, and
 //!    goes on with no other.
-//! 3. *Where the disk cannot be made, the directory is shared*, which is slower and shows the same
-//!    files.
+//! 3. *Where the disk cannot be made, the directory is shared*, or copied into the guest's memory, which is slower and
+//!    shows the same files.
 //! 4. *An image with layers has them on partitions of its disk* ([`super::partitions`]): each is a
 //!    file of the store, which other images and machines have, too. It has no directory.
 
@@ -32,6 +32,9 @@ use provision::images::Image;
 /// The driver of its file system.
 pub const FILE_SYSTEM: &str = "erofs";
 
+/// The driver of what is laid over it.
+pub const OVERLAY: &str = "overlay";
+
 /// What mounting it takes besides the driver of disks, in the order in which it is loaded. The first is a module
 /// until Linux 6.14.
 pub const DRIVERS: &[&str] = &["libcrc32c", FILE_SYSTEM];
@@ -52,20 +55,19 @@ pub struct ImageDisk {
 }
 
 impl ImageDisk {
-    /// That of an image for a kernel that does, or does not, have the file system as a module; none if the directory
-    /// is to be shared.
-    pub fn choose(image: &Image, is_known: bool) -> Option<Self> {
+    /// That of an image for a kernel that does, or does not, have the file system as a module; none if the guest is
+    /// to have the directory instead, in the way that is named.
+    pub fn choose(image: &Image, is_known: bool, instead: &str) -> Option<Self> {
         if !is_known {
             tracing::info!(
-                "the kernel has no module erofs, or an older biv fetched it: the image is shared \
-                 as a directory"
+                "the kernel has no module erofs, or an older biv fetched it: the image is {instead}"
             );
             return None;
         }
         match Self::open(image) {
             Ok(disk) => Some(disk),
             Err(error) => {
-                tracing::info!("{error}: the image is shared as a directory");
+                tracing::info!("{error}: the image is {instead}");
                 None
             }
         }
@@ -131,16 +133,17 @@ impl ImageDisk {
         format!("image/{}", &self.identity.to_string()[..SERIAL_DIGITS])
     }
 
-    /// How the guest's init mounts it: the kind, and the source.
+    /// How the guest's init mounts it: the kind, and the source. The guest's kernel calls the disk `device`, or nobody
+    /// knows how.
     #[must_use]
-    pub fn mount(&self) -> (Kind, Vec<u8>) {
-        let serial = self.serial().into_bytes();
+    pub fn mount(&self, device: Option<String>) -> (Kind, Vec<u8>) {
+        let disk = device.unwrap_or_else(|| self.serial()).into_bytes();
         match self.has_layers {
             true => {
                 let count = u8::try_from(self.files.len()).unwrap_or(u8::MAX);
-                (Kind::OverlaidLayers, Layers { serial, count }.encode())
+                (Kind::OverlaidLayers, Layers { disk, count }.encode())
             }
-            false => (Kind::OverlaidDisk, serial),
+            false => (Kind::OverlaidDisk, disk),
         }
     }
 

@@ -4,7 +4,7 @@
 //! - [`start`]: starts it here or in a detached process, which reads [`launch`]'s file, and may be its [`supervisor`];
 //!   [`restore`]: starts from a snapshot. Both call [`runner`], which makes the configuration that
 //!   `vmm` builds a machine from.
-//! - [`guest`]: what boots, with its [`directories`], [`image_disk`] (and its [`partitions`]) and
+//! - [`guest`]: what boots, with its [`given_root`], [`directories`], [`image_disk`] (and its [`partitions`]) and
 //!   [`files`]; [`image`]: what the command gets from its image; [`warm`]: starts from a snapshot of
 //!   a booted guest.
 //! - [`disk`], [`firmware`], [`backends`], [`plugged`]: the devices and their back-ends; [`devices`], [`order`]:
@@ -24,6 +24,7 @@ mod error;
 mod files;
 mod firmware;
 mod given_kernel;
+mod given_root;
 mod guest;
 pub mod host_resources;
 pub mod image;
