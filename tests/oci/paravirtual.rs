@@ -134,6 +134,23 @@ fn two_domains_have_one_image_at_the_same_time() {
     }
 }
 
+/// A kernel of the user's own has its drivers from its modules, though it does not see them.
+#[test]
+fn an_own_kernel_runs_an_image() {
+    let place = loaded();
+    place.says(&["run", "--xen", "--image", THING]);
+    let cache = provision::cache_directory().expect("there is a cache").join("kernel");
+    let path = |name: &str| cache.join(name).display().to_string();
+    let (kernel, modules) = (path("vmlinuz"), path("modules"));
+    let words = ["run", "--xen", "--image", THING, "--kernel", &kernel];
+    assert_eq!(place.says(&[&words[..], &["--modules", &modules]].concat()), SAID);
+    let complaint = place.complains(&words);
+    for word in ["xen-blkfront (CONFIG_XEN_BLKDEV_FRONTEND)", "erofs", "CONFIG_OVERLAY_FS"] {
+        assert!(complaint.contains(word), "{word}: {complaint}");
+    }
+    assert!(!complaint.contains("virtio"), "{complaint}");
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let place = loaded();

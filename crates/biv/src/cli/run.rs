@@ -79,8 +79,9 @@ pub struct Run {
 
     /// Let the guest load the kernel modules in DIR: lib/modules/RELEASE as `make modules_install` makes it, or the
     /// directory above. They are in the guest's /lib/modules, read-only [default: those of the kernel's package, for
-    /// a kernel of Debian's; for a file those of the same release in the host's /lib/modules, if there are some]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "xen")]
+    /// a kernel of Debian's; for a file those of the same release in the host's /lib/modules, if there are some]. With
+    /// --xen only the drivers of its devices are loaded from there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub modules: Option<PathBuf>,
 
     /// Run PATH, a program of the guest's root such as /sbin/init, as the guest's process 1 instead of Bivouac's init:

@@ -128,7 +128,7 @@ pub enum Error {
     /// An image with layers, for a kernel that cannot mount them for lack of these drivers.
     #[error(
         "the layers of the image {0} cannot be mounted: the kernel has no {1}; Debian's have \
-         (leave --kernel out, or pull the kernel again)"
+         (leave --kernel out, or pull the kernel again), and --modules names those of your own"
     )]
     Layers(String, String),
     /// An image from elsewhere.

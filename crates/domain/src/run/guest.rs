@@ -304,6 +304,8 @@ impl Guest {
         }
         let has_modules = user_space != UserSpace::Plain && !is_paravirtual(spec);
         let of_package = of_package.filter(|_| has_modules).zip(release.as_deref());
+        // A paravirtual machine's drivers come from there, and it sees no directory.
+        let own = own.filter(|_| !is_paravirtual(spec));
         if let Some(modules) = Modules::choose(own.as_ref(), of_package)? {
             modules.show(&mut directories);
         }
