@@ -9,6 +9,8 @@ enum {
     SYS_FORK = 2,
     SYS_WRITE = 4,
     SYS_WAITPID = 7,
+    SYS_GETPID = 20,
+    SYS_MUNMAP = 91,
     SYS_MPROTECT = 125,
     SYS_RT_SIGACTION = 174,
     SYS_MMAP2 = 192,
@@ -219,7 +221,46 @@ static u32 processes(void)
     return sum * 100 + shared;
 }
 
-__attribute__((force_align_arg_pointer)) void _start(void)
+/* Where the kernel has its fast system calls, if it says so. */
+static u32 gate;
+
+static u32 fast(int number, u32 a, u32 b, u32 c, u32 d, u32 e)
+{
+    u32 answer;
+    __asm__ volatile("push %%ebp\n\txor %%ebp, %%ebp\n\tcall *%7\n\tpop %%ebp"
+                     : "=a"(answer)
+                     : "a"(number), "b"(a), "c"(b), "d"(c), "S"(d), "D"(e), "m"(gate)
+                     : "memory");
+    return answer;
+}
+
+__asm__("slow: int $0x80\n\tret\n");
+
+/* They have all their arguments, whichever instruction makes them. */
+static u32 fast_calls(const u32 *stack)
+{
+    extern char slow[];
+    const u32 *word = stack + stack[0] + 2;
+    u32 sum = 0;
+    while (*word++)
+        ;
+    for (gate = (u32)slow; word[0]; word += 2)
+        if (word[0] == 32) /* AT_SYSINFO */
+            gate = word[1];
+    for (u32 pages = 1; pages <= 50; pages++) {
+        u32 bytes = pages << 12, at = fast(SYS_MMAP2, 0, bytes, 3, 0x22, -1);
+        if (at > -4096u)
+            continue;
+        *(u8 *)(at + bytes - 1) = pages;
+        sum += *(u8 *)(at + bytes - 1) + fast(SYS_MUNMAP, at, bytes, 0, 0, 0);
+    }
+    return sum + fast(SYS_GETPID, 0, 0, 0, 0, 0) - call(SYS_GETPID, 0, 0, 0, 0, 0);
+}
+
+__asm__(".globl _start\n_start:\n\tmov %esp, %eax\n\tand $-16, %esp\n\tsub $12, %esp\n"
+        "\tpush %eax\n\tcall run\n");
+
+__attribute__((used)) static void run(const u32 *stack)
 {
     say("fibonacci", fibonacci(27));
     say("interpret", interpret((const u8 *)"\1\2\3\4\5\6\2\4\1", 200000));
@@ -230,5 +271,6 @@ __attribute__((force_align_arg_pointer)) void _start(void)
     say("written", written());
     say("both_kinds", both_kinds());
     say("processes", processes());
+    say("fast_calls", fast_calls(stack));
     call(SYS_EXIT, 0, 0, 0, 0, 0);
 }

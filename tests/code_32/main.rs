@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use whole_machine::modes::Mode;
+use whole_machine::modes::{Mode, PARAVIRTUAL};
 use whole_machine::{counted, in_each_mode, text};
 
 /// A file system with nothing but the program.
@@ -24,6 +24,7 @@ precise 950055
 written 44850
 both_kinds 2667
 processes 25003
+fast_calls 1275
 ";
 
 /// The host executes the same program, if its kernel has that.
@@ -45,4 +46,10 @@ fn a_program_runs(mode: Mode) {
     assert!(interpreted < 1_000_000, "{mode:?}: {interpreted} are interpreted: {stats}");
 }
 
-in_each_mode!(a_program_runs);
+/// There the kernel's fast system calls are the hypervisor's to hand over.
+fn a_program_runs_in_a_paravirtual_machine(mode: Mode) {
+    let output = mode.in_machine(&[&PARAVIRTUAL[..], &["--root", ROOT]].concat(), &["/probe"]);
+    assert_eq!(text(&output.stdout), SAID, "{mode:?}: {}", text(&output.stderr));
+}
+
+in_each_mode!(a_program_runs, a_program_runs_in_a_paravirtual_machine);

@@ -160,7 +160,10 @@ impl Architectural {
         }
         let regs = &mut self.context.regs;
         let flags = regs.rflags() & !rflags::RF;
-        (regs.gpr[1], regs.gpr[11]) = (regs.rip, flags);
+        // `sysenter` leaves them alone: RCX is an argument.
+        if kind != kind::SYSENTER {
+            (regs.gpr[1], regs.gpr[11]) = (regs.rip, flags);
+        }
         *regs.segment_mut(SegmentRegister::Cs) = flat_code(selector::CODE64);
         *regs.segment_mut(SegmentRegister::Ss) = flat_data(selector::STACK64);
         self.enter_kernel(&Entry { gate, error: None, flags, cleared: CLEARED | rflags::DF })
