@@ -1,4 +1,4 @@
-//! Machines that boot from a disk of which another machine reads the file systems (`biv run --boot-disk`): xfs and btrfs.
+//! Machines that boot from a disk whose file systems another machine reads (`biv run --boot-disk`): xfs and btrfs.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
