@@ -224,6 +224,21 @@ fn exposed_ports_are_published() {
 }
 
 #[test]
+fn later_commands_run_as_the_image_says() {
+    const SCRIPT: &str = "echo $GREETING $EXTRA $PATH; pwd; id -un; echo $HOME";
+    let place = loaded();
+    let words = ["run", "-d", "--name", "one", "-e", "EXTRA=more", "--image", THING];
+    place.says(&[&words[..], &["--entrypoint", "/bin/sleep", "1000"]].concat());
+    let says = |options: &[&str]| {
+        place.says(&[&["exec"], options, &["one", "/bin/sh", "-c", SCRIPT]].concat())
+    };
+    assert_eq!(says(&[]), "hello more /opt:/bin\n/srv\nweb\n/srv\n");
+    let own = ["-u", "root", "-w", "/bin", "-e", "GREETING=bye"];
+    assert_eq!(says(&own), "bye more /opt:/bin\n/bin\nroot\n/root\n");
+    place.says(&["stop", "one"]);
+}
+
+#[test]
 fn a_machine_keeps_its_image_whatever_the_name_means() {
     let place = loaded();
     let file = place.path.join("snapshot");

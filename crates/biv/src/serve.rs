@@ -199,7 +199,7 @@ mod tests {
         };
         assert_eq!(exec.command, ["--tty", "--", "-x"]);
         assert_eq!((exec.name.as_str(), exec.user.as_deref()), ("web", Some("-1")));
-        assert_eq!(exec.workdir, "--user=x");
+        assert_eq!(exec.workdir, Some("--user=x".into()));
         assert!(!exec.tty && !exec.interactive);
     }
 }

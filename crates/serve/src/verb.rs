@@ -56,12 +56,12 @@ pub struct Execution {
     /// The command and its arguments.
     #[schema(min_items = 1)]
     pub args: Vec<String>,
-    /// Its environment, as NAME=VALUE.
+    /// Its environment, as NAME=VALUE, beside that of the domain's description and image.
     #[serde(default)]
     pub env: Vec<String>,
-    /// Its working directory; / if that is left out.
+    /// Its working directory; if that is left out, that of the domain's description or image, or /.
     pub directory: Option<String>,
-    /// USER or USER:GROUP that it runs as; the guest's root if that is left out.
+    /// USER or USER:GROUP that it runs as; if that is left out, as the domain's description or image says, or root.
     pub user: Option<String>,
     /// Its standard input; empty if that is left out.
     pub input: Option<String>,

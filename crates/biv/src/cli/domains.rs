@@ -224,15 +224,16 @@ pub struct Exec {
     #[arg(short, long)]
     pub tty: bool,
 
-    /// Run the command as USER or USER:GROUP, by name or number
+    /// Run the command as USER or USER:GROUP, by name or number [default: as `biv run --user` or the domain's image
+    /// says, or root]
     #[arg(short, long, value_name = "USER")]
     pub user: Option<String>,
 
-    /// Working directory of the command
-    #[arg(short, long, value_name = "DIR", default_value = "/")]
-    pub workdir: OsString,
+    /// Working directory of the command [default: as `biv run --workdir` or the domain's image says, or /]
+    #[arg(short, long, value_name = "DIR")]
+    pub workdir: Option<OsString>,
 
-    /// Its environment
+    /// Its environment, beside what `biv run` and the domain's image say
     #[command(flatten)]
     pub environment: Environment,
 

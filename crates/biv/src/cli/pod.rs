@@ -506,6 +506,7 @@ pub struct Exec {
 impl From<Exec> for life::Exec {
     fn from(exec: Exec) -> life::Exec {
         let Exec { interactive, tty, workdir, environment, name, command } = exec;
+        let workdir = Some(workdir);
         life::Exec { interactive, tty, user: None, workdir, environment, name, command }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use protocol::Order;
+use spec::Process;
 
 use super::{Error, Named, path};
 use crate::cli::Environment;
@@ -12,7 +13,7 @@ use crate::cli::domains::{Exec, Top};
 use api::client::Client;
 use api::{Record, http, status};
 use session::channel::Channel;
-use session::environment::PATH;
+use session::environment::{self, PATH};
 use session::terminal;
 use session::terminal::{Escape, Mode};
 use session::{
@@ -23,6 +24,7 @@ use session::{
 /// `biv exec`; returns the status of the command.
 pub fn exec<R: Named>(arguments: &Exec) -> Result<u8, Error> {
     let entry = R::registry()?.find(&arguments.name)?;
+    let process = entry.record.as_ref().and_then(Named::process);
     let path = path::<R>("exec");
     let (stream, received) = Client::connect(&entry)?.upgrade(&path, http::FRAMES)?;
     let line = Line::of(stream)?;
@@ -32,7 +34,8 @@ pub fn exec<R: Named>(arguments: &Exec) -> Result<u8, Error> {
         (false, false) => Input::None,
     };
     let session = Session {
-        link: Channel::new(line, &order(arguments).map_err(Error::Files)?)?.after(&received),
+        link: Channel::new(line, &order(arguments, process).map_err(Error::Files)?)?
+            .after(&received),
         machine: None,
         deadline: None,
         mode: Mode::raw_if(arguments.tty && arguments.interactive && stdin_is_terminal()),
@@ -67,28 +70,36 @@ pub fn top(arguments: &Top) -> Result<u8, Error> {
     exec::<Record>(&Exec {
         interactive: false,
         tty: false,
-        user: None,
-        workdir: "/".into(),
+        user: Some("root".to_owned()),
+        workdir: Some("/".into()),
         environment: Environment::default(),
         name: arguments.name.clone(),
         command,
     })
 }
 
-fn order(arguments: &Exec) -> Result<Order, String> {
+/// What is to run. What is not said of it is as it was said of the command that runs already: by the image, or by
+/// whoever described the machine.
+fn order(arguments: &Exec, running: Option<&Process>) -> Result<Order, String> {
+    let user = arguments.user.as_ref().or(running.and_then(|it| it.user.as_ref()));
+    let said = running.and_then(|it| Some(it.directory.clone()?.into_os_string()));
+    let directory = arguments.workdir.clone().or(said).unwrap_or_else(|| "/".into());
     let mut environment = vec![PATH.to_vec()];
-    if arguments.user.is_none() {
+    if user.is_none() {
         environment.push(b"HOME=/root".to_vec());
     }
     if arguments.tty {
         environment.push(terminal::variable());
     }
-    environment.extend(arguments.environment.variables()?.into_iter().map(OsString::into_vec));
+    let own = arguments.environment.variables()?;
+    for variable in running.iter().flat_map(|it| &it.env).chain(&own) {
+        environment::replace(&mut environment, variable.as_bytes());
+    }
     Ok(Order {
         arguments: arguments.command.iter().map(|word| word.clone().into_vec()).collect(),
         environment,
-        directory: arguments.workdir.clone().into_vec(),
-        user: arguments.user.clone().unwrap_or_default().into_bytes(),
+        directory: directory.into_vec(),
+        user: user.cloned().unwrap_or_default().into_bytes(),
         groups: None,
         terminal: arguments.tty.then(terminal::size),
         is_own: false,

@@ -6,6 +6,7 @@ use api::client::Client;
 use api::{Entry, Kept, Record, Registry, pod, registry, v1};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use spec::Process;
 
 /// The record of something that has a name, lives, and answers on a control socket.
 pub trait Named: Kept {
@@ -19,6 +20,8 @@ pub trait Named: Kept {
     fn registry() -> Result<Registry<Self>, registry::Error>;
     /// Whether its command has a terminal.
     fn has_terminal(&self) -> bool;
+    /// What was said of how its command runs, if that is for other commands in it, too.
+    fn process(&self) -> Option<&Process>;
     /// Its labels, if it can have some.
     fn labels(&self) -> Option<&BTreeMap<String, String>>;
     /// Why it may not have ended when it was asked to, if that is known.
@@ -46,6 +49,10 @@ impl Named for Record {
 
     fn has_terminal(&self) -> bool {
         self.has_terminal
+    }
+
+    fn process(&self) -> Option<&Process> {
+        Some(&self.spec.process)
     }
 
     fn labels(&self) -> Option<&BTreeMap<String, String>> {
@@ -82,6 +89,10 @@ impl Named for pod::Record {
 
     fn has_terminal(&self) -> bool {
         self.has_terminal
+    }
+
+    fn process(&self) -> Option<&Process> {
+        None
     }
 
     fn labels(&self) -> Option<&BTreeMap<String, String>> {

@@ -48,7 +48,7 @@ fn command(machine: &str, verb: &[OsString]) -> Result<Vec<OsString>, Error> {
 pub fn carrier(machine: &str, verb: &[&str]) -> Result<Command, Error> {
     let verb: Vec<OsString> = verb.iter().map(OsString::from).collect();
     let mut carrier = Command::new(std::env::current_exe().map_err(failed(machine))?);
-    carrier.args(["exec", "-i", machine]).args(command(machine, &verb)?);
+    carrier.args(["exec", "-i", "-u", "root", "-w", "/", machine]).args(command(machine, &verb)?);
     Ok(carrier)
 }
 
@@ -59,8 +59,8 @@ pub fn pod(machine: &str, action: &PodAction) -> Result<u8, Error> {
     let exec = Exec {
         interactive,
         tty,
-        user: None,
-        workdir: "/".into(),
+        user: Some("root".to_owned()),
+        workdir: Some("/".into()),
         environment: Environment::default(),
         name: machine.to_owned(),
         command: command(machine, &verb)?,
