@@ -146,7 +146,7 @@ impl CodeCache {
     pub(crate) fn patch(&mut self, at: HostCode, displacement: i32) {
         assert!(self.is_written(at, 4), "patch outside the code cache");
         // SAFETY: the place is a displacement in the code cache (asserted).
-        unsafe { self.views.patch(at, displacement.to_le_bytes()) };
+        unsafe { self.views.patch(at, u64::from(displacement as u32), 4) };
         self.changes.note();
     }
 

@@ -31,6 +31,15 @@ pub(crate) enum Unchaining {
 /// The five-byte `nop` (SDM 2B "NOP").
 pub(crate) const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
+/// The same as a number.
+const NOP_VALUE: u64 = {
+    let [a, b, c, d, e] = NOP;
+    u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+};
+
+/// The opcode of `jmp` with a displacement of four bytes (SDM 2A "JMP").
+const JUMP: u64 = 0xe9;
+
 /// The most blocks in the tables.
 const MAX_SPANS: usize = 1 << 20;
 
@@ -131,15 +140,14 @@ impl Unchainer {
     pub(crate) fn unchain(&self, rip: HostCode, context: &mut Context) {
         for unchaining in self.unchainings_at(rip.0.wrapping_sub(self.views.start().0)) {
             let word = unchaining.load(Ordering::Relaxed);
-            let displacement = (word >> 32) as i32;
+            let displacement = word >> 32;
             let at = self.views.start() + (word & (IS_NOP - 1));
             if word & IS_NOP == 0 {
                 // SAFETY: the tables hold displacements of jumps in the code cache.
-                unsafe { self.views.patch(at, displacement.to_le_bytes()) };
+                unsafe { self.views.patch(at, displacement, 4) };
             } else if context.note_unchained(at) {
-                let [a, b, c, d] = displacement.to_le_bytes();
                 // SAFETY: the tables hold five-byte instructions in the code cache.
-                unsafe { self.views.patch(at, [0xe9, a, b, c, d]) };
+                unsafe { self.views.patch(at, displacement << 8 | JUMP, 5) };
             }
         }
     }
@@ -151,6 +159,6 @@ impl Unchainer {
     /// The block of the slot has not been dropped since.
     pub(crate) unsafe fn rechain(&self, at: HostCode) {
         // SAFETY: what was noted is a five-byte instruction, by the caller's promise still.
-        unsafe { self.views.patch(at, NOP) };
+        unsafe { self.views.patch(at, NOP_VALUE, NOP.len() as u32) };
     }
 }

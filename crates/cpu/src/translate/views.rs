@@ -80,19 +80,20 @@ impl Views {
     }
 
     /// Overwrite the displacement of a jump, or an instruction of five bytes, that a processor may be
-    /// executing. It lies in one aligned word of eight bytes, so that every processor fetches either the
-    /// old bytes or the new ones.
+    /// executing, with the lowest bytes of `value`. It lies in one aligned word of eight bytes, so that every
+    /// processor fetches either the old bytes or the new ones.
+    ///
+    /// Async-signal-safe, and in code that a handler interrupts, FS is not libc's: so there are no arrays here, for which
+    /// AddressSanitizer would look into thread-local storage.
     ///
     /// # Safety
     ///
     /// At `at` in this code there must be one or the other, which does not cross a multiple of eight.
-    pub(super) unsafe fn patch<const N: usize>(self, at: HostCode, bytes: [u8; N]) {
-        let offset = (at.0 % 8) as usize;
-        debug_assert!(offset + N <= 8, "{N} bytes of {at:x?} cross a word");
-        let (mut new, mut mask) = ([0; 8], [0; 8]);
-        new[offset..offset + N].copy_from_slice(&bytes);
-        mask[offset..offset + N].fill(0xff);
-        let (new, mask) = (u64::from_le_bytes(new), u64::from_le_bytes(mask));
+    pub(super) unsafe fn patch(self, at: HostCode, value: u64, bytes: u32) {
+        let offset = (at.0 % 8) as u32;
+        debug_assert!(offset + bytes <= 8, "{bytes} bytes of {at:x?} cross a word");
+        let mask = (u64::MAX >> (64 - 8 * bytes)) << (8 * offset);
+        let new = value << (8 * offset) & mask;
         // SAFETY: the caller vouches for the place; both views begin at a page.
         let word = unsafe { &*(self.writable(HostCode(at.0 & !7)).cast::<AtomicU64>()) };
         let mut old = word.load(Ordering::SeqCst);
