@@ -83,8 +83,8 @@ impl Views {
     /// executing, with the lowest bytes of `value`. It lies in one aligned word of eight bytes, so that every
     /// processor fetches either the old bytes or the new ones.
     ///
-    /// Async-signal-safe, and in code that a handler interrupts, FS is not libc's: so there are no arrays here, for which
-    /// AddressSanitizer would look into thread-local storage.
+    /// Async-signal-safe, and in code that a handler interrupts, FS is not libc's: so there are no arrays here, for
+    /// which AddressSanitizer would look into thread-local storage.
     ///
     /// # Safety
     ///
