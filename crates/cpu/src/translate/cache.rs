@@ -9,7 +9,7 @@
 //! lies beside a block that is executed would otherwise be exit stubs.
 
 use super::host_code::HostCode;
-use super::views::{Changes, LARGE_BYTES, Views};
+use super::views::{Changes, LARGE_BYTES, Patch, Views};
 use crate::config::Error;
 
 /// Bytes of address space for translated code. A compiler has some 50 MiB in use, and a cache that is
@@ -146,7 +146,7 @@ impl CodeCache {
     pub(crate) fn patch(&mut self, at: HostCode, displacement: i32) {
         assert!(self.is_written(at, 4), "patch outside the code cache");
         // SAFETY: the place is a displacement in the code cache (asserted).
-        unsafe { self.views.patch(at, u64::from(displacement as u32), 4) };
+        unsafe { self.views.patch(at, Patch::Displacement(displacement)) };
         self.changes.note();
     }
 

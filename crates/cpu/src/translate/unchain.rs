@@ -15,7 +15,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::host_code::HostCode;
-use super::views::Views;
+use super::views::{Patch, Views};
 use crate::context::Context;
 use crate::memory::zeroed::Zeroed;
 
@@ -27,18 +27,6 @@ pub(crate) enum Unchaining {
     /// A five-byte `nop` that becomes `jmp rel32`.
     Nop { at: HostCode, displacement: i32 },
 }
-
-/// The five-byte `nop` (SDM 2B "NOP").
-pub(crate) const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
-
-/// The same as a number.
-const NOP_VALUE: u64 = {
-    let [a, b, c, d, e] = NOP;
-    u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
-};
-
-/// The opcode of `jmp` with a displacement of four bytes (SDM 2A "JMP").
-const JUMP: u64 = 0xe9;
 
 /// The most blocks in the tables.
 const MAX_SPANS: usize = 1 << 20;
@@ -140,15 +128,18 @@ impl Unchainer {
     pub(crate) fn unchain(&self, rip: HostCode, context: &mut Context) {
         for unchaining in self.unchainings_at(rip.0.wrapping_sub(self.views.start().0)) {
             let word = unchaining.load(Ordering::Relaxed);
-            let displacement = word >> 32;
+            let displacement = (word >> 32) as i32;
             let at = self.views.start() + (word & (IS_NOP - 1));
-            if word & IS_NOP == 0 {
-                // SAFETY: the tables hold displacements of jumps in the code cache.
-                unsafe { self.views.patch(at, displacement, 4) };
+            let patch = if word & IS_NOP == 0 {
+                Patch::Displacement(displacement)
             } else if context.note_unchained(at) {
-                // SAFETY: the tables hold five-byte instructions in the code cache.
-                unsafe { self.views.patch(at, displacement << 8 | JUMP, 5) };
-            }
+                Patch::Jump(displacement)
+            } else {
+                continue;
+            };
+            // SAFETY: the tables hold places in the code cache: displacements of jumps, and, as IS_NOP says, five-byte
+            // instructions.
+            unsafe { self.views.patch(at, patch) };
         }
     }
 
@@ -159,6 +150,6 @@ impl Unchainer {
     /// The block of the slot has not been dropped since.
     pub(crate) unsafe fn rechain(&self, at: HostCode) {
         // SAFETY: what was noted is a five-byte instruction, by the caller's promise still.
-        unsafe { self.views.patch(at, NOP_VALUE, NOP.len() as u32) };
+        unsafe { self.views.patch(at, Patch::Nop) };
     }
 }

@@ -79,28 +79,57 @@ impl Views {
         }
     }
 
-    /// Overwrite the displacement of a jump, or an instruction of five bytes, that a processor may be
-    /// executing, with the lowest bytes of `value`. It lies in one aligned word of eight bytes, so that every
-    /// processor fetches either the old bytes or the new ones.
+    /// Overwrite what a processor may be executing. It lies in one aligned word of eight bytes, so that every processor
+    /// fetches either the old bytes or the new ones.
     ///
     /// Async-signal-safe, and in code that a handler interrupts, FS is not libc's: so there are no arrays here, for
     /// which AddressSanitizer would look into thread-local storage.
     ///
     /// # Safety
     ///
-    /// At `at` in this code there must be one or the other, which does not cross a multiple of eight.
-    pub(super) unsafe fn patch(self, at: HostCode, value: u64, bytes: u32) {
+    /// At `at` in this code there must be what the patch replaces, which does not cross a multiple of eight.
+    pub(super) unsafe fn patch(self, at: HostCode, patch: Patch) {
+        let (value, bytes) = patch.encoded();
         let offset = (at.0 % 8) as u32;
         debug_assert!(offset + bytes <= 8, "{bytes} bytes of {at:x?} cross a word");
         let mask = (u64::MAX >> (64 - 8 * bytes)) << (8 * offset);
         let new = value << (8 * offset) & mask;
-        // SAFETY: the caller vouches for the place; both views begin at a page.
+        // SAFETY: the caller vouches for the place; both views begin at a page, so that words are aligned in both.
         let word = unsafe { &*(self.writable(HostCode(at.0 & !7)).cast::<AtomicU64>()) };
         let mut old = word.load(Ordering::SeqCst);
         while let Err(now) =
             word.compare_exchange(old, old & !mask | new, Ordering::SeqCst, Ordering::SeqCst)
         {
             old = now;
+        }
+    }
+}
+
+/// The five-byte `nop` (SDM 2B "NOP").
+pub(super) const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+/// What may be written over code that is executed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Patch {
+    /// The displacement of a jump, over another.
+    Displacement(i32),
+    /// A `jmp` with this displacement (SDM 2A "JMP"), over a five-byte instruction.
+    Jump(i32),
+    /// [`NOP`], over a five-byte instruction.
+    Nop,
+}
+
+impl Patch {
+    /// Its bytes, the first one lowest, and how many they are.
+    fn encoded(self) -> (u64, u32) {
+        const NOP_VALUE: u64 = {
+            let [a, b, c, d, e] = NOP;
+            u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+        };
+        match self {
+            Self::Displacement(displacement) => (u64::from(displacement as u32), 4),
+            Self::Jump(displacement) => (u64::from(displacement as u32) << 8 | 0xe9, 5),
+            Self::Nop => (NOP_VALUE, 5),
         }
     }
 }
