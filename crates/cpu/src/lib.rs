@@ -60,6 +60,7 @@ pub use exception::{Exception, Trap, Vector};
 pub use exit::Exit;
 pub use instruction::{Class as InstructionClass, class_of, codes_by_class};
 pub use kick::Kick;
+pub use memory::paging::PHYSICAL_BITS;
 pub use memory::place::{Room, room};
 pub use mode::GuestMode;
 pub use paravirtual::{MACHINE_TO_PHYSICAL, SavedParavirtual};

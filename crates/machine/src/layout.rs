@@ -37,6 +37,9 @@ pub const PCI_CONFIGURATION: GuestAddress = GuestAddress(0xe000_0000);
 pub const PCI_CONFIGURATION_BYTES: u64 = 1 << 20;
 /// I/O APIC (82093AA, 3.0).
 pub const IO_APIC: GuestAddress = GuestAddress(0xfec0_0000);
+/// Bits of the processors' physical addresses, as CPUID has it (leaf 0x8000_0008).
+pub const PHYSICAL_BITS: u32 = 40;
+
 /// Local APIC after reset (SDM 3A 11.4.1).
 pub const LOCAL_APIC: GuestAddress = GuestAddress(0xfee0_0000);
 /// Bytes that either APIC takes.
@@ -63,11 +66,9 @@ pub const FIRMWARE_SHADOW_BYTES: u64 = HIGH_MEMORY.0 - FIRMWARE_SHADOW.0;
 /// variable MTRRs can begin that are as large as what is behind; and above all RAM, or with the last eighth of what
 /// processors can address.
 pub fn firmware_pci_windows(memory_bytes: u64) -> [(u64, u64); 2] {
-    /// Of the processors' physical addresses, as CPUID has it.
-    const PHYSICAL_END: u64 = 1 << 40;
     let low = memory_bytes.min(DEVICE_HOLE.0);
     let high = ABOVE_4G.0.saturating_add(memory_bytes - low).next_multiple_of(1 << 30);
-    [(low.max(1 << 31), 0xfc00_0000), (high, PHYSICAL_END)]
+    [(low.max(1 << 31), 0xfc00_0000), (high, 1 << PHYSICAL_BITS)]
 }
 
 /// I/O ports of the devices that every machine has.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use boot::Unpacked;
 use cpu::{UserExecution, Vcpu, VcpuGroup};
 use host::GuestMemory;
+use machine::layout::PHYSICAL_BITS;
 use machine::time::{Clock, Hertz};
 use machine::xen::XenVcpu as _;
 use machine::{Board, Platform, acpi, board};
@@ -29,8 +30,11 @@ use crate::{convert, firmware, helpers, random};
 /// The least memory with which anything boots: the first mebibyte and room for a small kernel.
 const MINIMUM_MEMORY: u64 = 2 << 20;
 
-/// The most: what physical addresses of 40 bits can name, and room for devices.
-const MAXIMUM_MEMORY: u64 = 960 << 30;
+/// The most: what physical addresses can name, but for 64 GiB for devices.
+const MAXIMUM_MEMORY: u64 = (1 << PHYSICAL_BITS) - (64 << 30);
+
+/// Processors announce what the board goes by.
+const _: () = assert!(cpu::PHYSICAL_BITS == PHYSICAL_BITS);
 
 /// Ends a machine from another thread.
 #[derive(Debug, Clone)]

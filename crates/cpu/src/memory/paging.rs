@@ -36,7 +36,7 @@ mod error {
 
 /// Physical-address width that CPUID announces: what QEMU's processors have. edk2 of 2022 takes a larger one for a
 /// processor's own, and maps all that it can address, by pages of 2 MiB: 256 MiB of page tables for 46 bits.
-pub(crate) const PHYSICAL_BITS: u32 = 40;
+pub const PHYSICAL_BITS: u32 = 40;
 
 /// Bits 51:PHYSICAL_BITS of an entry, which must be zero.
 const RESERVED_ADDRESS: u64 = ((1 << 52) - 1) & !((1 << PHYSICAL_BITS) - 1);

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use bitflags::bitflags;
 
+use crate::layout::{APIC_BYTES, PHYSICAL_BITS};
+
 /// Offsets in the MMIO page; an MSR's index in x2APIC mode is 0x800 plus a sixteenth of it
 /// (SDM 3A table 11-6).
 #[allow(missing_docs)]
@@ -55,9 +57,8 @@ bitflags! {
         const X2APIC = 1 << 10;
         /// The APIC is enabled.
         const ENABLED = 1 << 11;
-        /// Where the MMIO page is: no bits at and above MAXPHYADDR, which is 40 as the processor says
-        /// it (CPUID 8000_0008 EAX; APM 2 16.3.1).
-        const ADDRESS = 0x0000_00ff_ffff_f000;
+        /// Where the MMIO page is: no bits at and above MAXPHYADDR (APM 2 16.3.1).
+        const ADDRESS = (1 << PHYSICAL_BITS) - APIC_BYTES;
     }
 
     /// The spurious-interrupt vector register (SDM 3A 11.9).
