@@ -4,7 +4,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use protocol::Order;
-use session::environment::{self, PATH};
+use session::environment;
 use session::terminal;
 
 use crate::spec::PodSpec;
@@ -35,14 +35,9 @@ pub fn order(spec: &PodSpec, directory: &Path) -> Order {
     let on_terminal = is_on_terminal(spec);
     let mut environment = match spec.root {
         None => environment::of_the_host(),
-        Some(_) => vec![PATH.to_vec(), b"HOME=/root".to_vec()],
+        Some(_) => environment::of_its_own(false),
     };
-    if on_terminal {
-        environment.push(terminal::variable());
-    }
-    for variable in &spec.env {
-        environment::replace(&mut environment, variable.as_bytes());
-    }
+    environment::complete(&mut environment, on_terminal, &spec.env);
     let arguments = match spec.args.is_empty() {
         true => SHELL.map(<[u8]>::to_vec).to_vec(),
         false => spec.args.iter().map(|argument| argument.clone().into_vec()).collect(),

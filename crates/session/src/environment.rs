@@ -1,6 +1,9 @@
 //! The environment variables of a command in a guest or a pod.
 
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use crate::terminal;
 
 /// The search path of commands in the guest.
 pub const PATH: &[u8] = b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -53,8 +56,27 @@ pub fn of_the_host_for_another() -> Vec<Vec<u8>> {
     variables
 }
 
+/// What a command gets where nothing looks like the host. If it is of a user who is named, the guest says which home he
+/// has.
+#[must_use]
+pub fn of_its_own(names_user: bool) -> Vec<Vec<u8>> {
+    let home = (!names_user).then(|| b"HOME=/root".to_vec());
+    std::iter::once(PATH.to_vec()).chain(home).collect()
+}
+
+/// Adds which terminal a command is on, if it is on one, and variables that are given, `NAME=VALUE`, each in the place
+/// of one of that name.
+pub fn complete<'a>(
+    environment: &mut Vec<Vec<u8>>,
+    on_terminal: bool,
+    given: impl IntoIterator<Item = &'a OsString>,
+) {
+    environment.extend(on_terminal.then(terminal::variable));
+    given.into_iter().for_each(|variable| replace(environment, variable.as_bytes()));
+}
+
 /// Puts a variable, `NAME=VALUE`, in the place of one of that name.
-pub fn replace(environment: &mut Vec<Vec<u8>>, variable: &[u8]) {
+fn replace(environment: &mut Vec<Vec<u8>>, variable: &[u8]) {
     let name = |variable: &[u8]| variable.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
     environment.retain(|other| name(other) != name(variable));
     environment.push(variable.to_vec());

@@ -251,6 +251,21 @@ pub struct Exec {
     pub command: Vec<OsString>,
 }
 
+impl Exec {
+    /// A command of root's in /, whatever the domain's command is told to be.
+    pub fn of_root(name: String, command: Vec<OsString>) -> Self {
+        Self {
+            interactive: false,
+            tty: false,
+            user: Some("root".to_owned()),
+            workdir: Some("/".into()),
+            environment: Environment::default(),
+            name,
+            command,
+        }
+    }
+}
+
 /// Copy files between the host and a running domain.
 ///
 /// One of FROM and TO is NAME:PATH, a path in the domain's guest. The other is a path on the host, or "-" for a tar

@@ -2,18 +2,17 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 
 use protocol::Order;
 use spec::Process;
 
 use super::{Error, Named, path};
-use crate::cli::Environment;
 use crate::cli::domains::{Exec, Top};
 use api::client::Client;
 use api::{Record, http, status};
 use session::channel::Channel;
-use session::environment::{self, PATH};
+use session::environment;
 use session::terminal;
 use session::terminal::{Escape, Mode};
 use session::{
@@ -67,15 +66,7 @@ pub fn top(arguments: &Top) -> Result<u8, Error> {
         true => ["/bin/sh", "-c", COLUMNS].map(OsString::from).to_vec(),
         false => [OsString::from("ps")].into_iter().chain(arguments.options.clone()).collect(),
     };
-    exec::<Record>(&Exec {
-        interactive: false,
-        tty: false,
-        user: Some("root".to_owned()),
-        workdir: Some("/".into()),
-        environment: Environment::default(),
-        name: arguments.name.clone(),
-        command,
-    })
+    exec::<Record>(&Exec::of_root(arguments.name.clone(), command))
 }
 
 /// What is to run. What is not said of it is as it was said of the command that runs already: by the image, or by
@@ -84,17 +75,10 @@ fn order(arguments: &Exec, running: Option<&Process>) -> Result<Order, String> {
     let user = arguments.user.as_ref().or(running.and_then(|it| it.user.as_ref()));
     let said = running.and_then(|it| Some(it.directory.clone()?.into_os_string()));
     let directory = arguments.workdir.clone().or(said).unwrap_or_else(|| "/".into());
-    let mut environment = vec![PATH.to_vec()];
-    if user.is_none() {
-        environment.push(b"HOME=/root".to_vec());
-    }
-    if arguments.tty {
-        environment.push(terminal::variable());
-    }
     let own = arguments.environment.variables()?;
-    for variable in running.iter().flat_map(|it| &it.env).chain(&own) {
-        environment::replace(&mut environment, variable.as_bytes());
-    }
+    let given = running.iter().flat_map(|it| &it.env).chain(&own);
+    let mut environment = environment::of_its_own(user.is_some());
+    environment::complete(&mut environment, arguments.tty, given);
     Ok(Order {
         arguments: arguments.command.iter().map(|word| word.clone().into_vec()).collect(),
         environment,

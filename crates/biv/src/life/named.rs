@@ -21,7 +21,9 @@ pub trait Named: Kept {
     /// Whether its command has a terminal.
     fn has_terminal(&self) -> bool;
     /// What was said of how its command runs, if that is for other commands in it, too.
-    fn process(&self) -> Option<&Process>;
+    fn process(&self) -> Option<&Process> {
+        None
+    }
     /// Its labels, if it can have some.
     fn labels(&self) -> Option<&BTreeMap<String, String>>;
     /// Why it may not have ended when it was asked to, if that is known.
@@ -89,10 +91,6 @@ impl Named for pod::Record {
 
     fn has_terminal(&self) -> bool {
         self.has_terminal
-    }
-
-    fn process(&self) -> Option<&Process> {
-        None
     }
 
     fn labels(&self) -> Option<&BTreeMap<String, String>> {

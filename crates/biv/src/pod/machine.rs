@@ -15,7 +15,6 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::program::{self, failed};
-use crate::cli::Environment;
 use crate::cli::domains::Exec;
 use crate::cli::pod::PodAction;
 use crate::life;
@@ -56,15 +55,8 @@ pub fn carrier(machine: &str, verb: &[&str]) -> Result<Command, Error> {
 pub fn pod(machine: &str, action: &PodAction) -> Result<u8, Error> {
     let (interactive, tty) = streams(action);
     let verb = without_place(std::env::args_os());
-    let exec = Exec {
-        interactive,
-        tty,
-        user: Some("root".to_owned()),
-        workdir: Some("/".into()),
-        environment: Environment::default(),
-        name: machine.to_owned(),
-        command: command(machine, &verb)?,
-    };
+    let command = command(machine, &verb)?;
+    let exec = Exec { interactive, tty, ..Exec::of_root(machine.to_owned(), command) };
     Ok(life::exec::<Record>(&exec)?)
 }
 

@@ -8,7 +8,7 @@ use protocol::Order;
 use spec::Spec;
 
 use super::directories::Directories;
-use session::environment::{self, PATH};
+use session::environment;
 use session::{shell, terminal};
 
 /// What runs when no command is given, and nobody types who has a shell of his own there.
@@ -50,9 +50,7 @@ pub fn order(spec: &Spec, directories: &Directories) -> Order {
 /// A process 1 of the guest's own, as the kernel would start it.
 fn order_of_init(spec: &Spec, init: &Path) -> Order {
     let mut environment = OF_INIT.map(<[u8]>::to_vec).to_vec();
-    for variable in &spec.process.env {
-        environment::replace(&mut environment, variable.as_bytes());
-    }
+    environment::complete(&mut environment, false, &spec.process.env);
     let words = [init.as_os_str()]
         .into_iter()
         .chain(spec.process.args.iter().map(|word| -> &OsStr { word }));
@@ -66,16 +64,9 @@ fn order_of_command(spec: &Spec, directories: &Directories) -> Order {
     let mut environment = match directories.is_the_host {
         true if process.user.is_some() => environment::of_the_host_for_another(),
         true => environment::of_the_host(),
-        // The guest's init knows where that user is at home.
-        false if process.user.is_some() => vec![PATH.to_vec()],
-        false => vec![PATH.to_vec(), b"HOME=/root".to_vec()],
+        false => environment::of_its_own(process.user.is_some()),
     };
-    if on_terminal {
-        environment.push(terminal::variable());
-    }
-    for variable in &process.env {
-        environment::replace(&mut environment, variable.as_bytes());
-    }
+    environment::complete(&mut environment, on_terminal, &process.env);
     let arguments = arguments(spec, directories).into_iter().map(OsString::into_vec).collect();
     let directory = process.directory.as_ref().or(directories.working_directory.as_ref());
     Order {
@@ -95,6 +86,8 @@ fn order_of_command(spec: &Spec, directories: &Directories) -> Order {
 
 #[cfg(test)]
 mod tests {
+    use session::environment::PATH;
+
     use super::*;
 
     #[test]
