@@ -14,7 +14,7 @@ mod place;
 mod registry;
 mod valve;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use whole_machine::text;
@@ -93,27 +93,33 @@ fn layers_lie_over_each_other() {
     assert!(seen.ends_with("1\n"), "nobody writes to the disk");
 }
 
-#[test]
-fn as_many_layers_as_an_image_may_have() {
-    let place = Place::new();
-    let archive = place.path.join("many.tar");
+/// An image with as many layers as there may be, which are returned, from an archive at this path.
+fn load_many(place: &Place, archive: &Path) -> Vec<Vec<u8>> {
     let mut layers = vec![base(&place.root().join("bin/busybox"))];
     layers.extend((1..127_u8).map(|number| {
         let layer = Layer::new().file("last", 0o644, &[b'0' + number % 10]);
         layer.file(&format!("files/{number}"), 0o644, b"").finish()
     }));
-    made::write(&archive, &["many"], &layers, &json!({}));
+    made::write(archive, &["many"], &layers, &json!({}));
     place.says(&["image", "load", "-i", archive.to_str().expect("text")]);
-    let words = [
-        "run",
-        "--image",
-        "many",
-        "--",
-        "/bin/sh",
-        "-c",
-        "cat /last; ls /files | /bin/busybox wc -l",
-    ];
-    assert_eq!(place.says(&words), "6126\n");
+    layers
+}
+
+/// What runs in it, and prints 6126.
+const MANY: &[&str] = &["many", "--", "/bin/sh", "-c", "cat /last; ls /files | /bin/busybox wc -l"];
+
+/// Starts a machine of [`THING`] that does nothing.
+fn start_asleep(place: &Place, name: &str, options: &[&str]) {
+    let sleeps = ["--image", THING, "--entrypoint", "/bin/sleep", "1000"];
+    place.says(&[&["run", "-d", "--name", name], options, &sleeps].concat());
+}
+
+#[test]
+fn as_many_layers_as_an_image_may_have() {
+    let place = Place::new();
+    let archive = place.path.join("many.tar");
+    let mut layers = load_many(&place, &archive);
+    assert_eq!(place.says(&[&["run", "--image"], MANY].concat()), "6126\n");
     layers.push(middle());
     made::write(&archive, &["more"], &layers, &json!({}));
     let complaint = place.complains(&["image", "load", "-i", archive.to_str().expect("text")]);
@@ -213,8 +219,7 @@ fn a_command_is_stopped_by_the_signal_that_its_image_names() {
 #[test]
 fn exposed_ports_are_published() {
     let place = loaded();
-    let words = ["run", "-d", "--name", "ports", "-P", "-p", "15353:5353/udp", "--image", THING];
-    place.says(&[&words[..], &["--entrypoint", "/bin/sleep", "1000"]].concat());
+    start_asleep(&place, "ports", &["-P", "-p", "15353:5353/udp"]);
     let inspected: Value = serde_json::from_str(&place.says(&["inspect", "ports"])).expect("JSON");
     let shown = inspected.to_string();
     place.says(&["stop", "ports"]);
@@ -227,8 +232,7 @@ fn exposed_ports_are_published() {
 fn later_commands_run_as_the_image_says() {
     const SCRIPT: &str = "echo $GREETING $EXTRA $PATH; pwd; id -un; echo $HOME";
     let place = loaded();
-    let words = ["run", "-d", "--name", "one", "-e", "EXTRA=more", "--image", THING];
-    place.says(&[&words[..], &["--entrypoint", "/bin/sleep", "1000"]].concat());
+    start_asleep(&place, "one", &["-e", "EXTRA=more"]);
     let says = |options: &[&str]| {
         place.says(&[&["exec"], options, &["one", "/bin/sh", "-c", SCRIPT]].concat())
     };
@@ -243,9 +247,7 @@ fn a_machine_keeps_its_image_whatever_the_name_means() {
     let place = loaded();
     let file = place.path.join("snapshot");
     let file = file.to_str().expect("text");
-    let words =
-        ["run", "-d", "--name", "one", "--image", THING, "--entrypoint", "/bin/sleep", "1000"];
-    place.says(&words);
+    start_asleep(&place, "one", &[]);
     place.says(&["exec", "one", "/bin/touch", "/tmp/new"]);
     place.says(&["snapshot", "one", file]);
     place.says(&["stop", "one"]);

@@ -2,12 +2,10 @@
 
 use std::fs;
 
-use serde_json::json;
 use whole_machine::text;
 
-use crate::made::{self, Layer, base};
 use crate::place::Place;
-use crate::{THING, loaded};
+use crate::{MANY, THING, load_many, loaded, start_asleep};
 
 /// What the entry point of [`THING`] says.
 const SAID: &str = "/entry default 1000:1001:1001 77 /srv hello /srv\n";
@@ -76,17 +74,8 @@ fn disks_of_the_users_are_before_the_image() {
 #[test]
 fn as_many_layers_as_an_image_may_have() {
     let place = Place::new();
-    let archive = place.path.join("many.tar");
-    let mut layers = vec![base(&place.root().join("bin/busybox"))];
-    layers.extend((1..127_u8).map(|number| {
-        let layer = Layer::new().file("last", 0o644, &[b'0' + number % 10]);
-        layer.file(&format!("files/{number}"), 0o644, b"").finish()
-    }));
-    made::write(&archive, &["many"], &layers, &json!({}));
-    place.says(&["image", "load", "-i", archive.to_str().expect("text")]);
-    let words = ["run", "--xen", "--image", "many", "--", "/bin/sh", "-c"];
-    let script = "cat /last; ls /files | /bin/busybox wc -l";
-    assert_eq!(place.says(&[&words[..], &[script]].concat()), "6126\n");
+    load_many(&place, &place.path.join("many.tar"));
+    assert_eq!(place.says(&[&["run", "--xen", "--image"], MANY].concat()), "6126\n");
 }
 
 /// One of `biv image build` is a disk as well, and copied only where the kernel cannot mount that.
@@ -105,12 +94,8 @@ fn a_built_image_is_a_disk_too() {
 #[test]
 fn two_domains_have_one_image_at_the_same_time() {
     let place = loaded();
-    let start = |name: &str| {
-        let words = ["run", "--xen", "-d", "--name", name, "--image", THING, "--user", "root"];
-        place.says(&[&words[..], &["--entrypoint", "/bin/sleep", "1000"]].concat());
-    };
-    start("one");
-    start("two");
+    start_asleep(&place, "one", &["--xen", "--user", "root"]);
+    start_asleep(&place, "two", &["--xen", "--user", "root"]);
     let exec = |name: &str, script: &str| place.says(&["exec", name, "/bin/sh", "-c", script]);
     for name in ["one", "two"] {
         exec(name, &format!("echo {name} >/hidden/new; echo {name} >/tmp/{name}"));
