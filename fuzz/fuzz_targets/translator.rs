@@ -4,6 +4,7 @@
 
 #![no_main]
 
+use std::ffi::{CStr, c_char};
 use std::sync::{LazyLock, Mutex};
 
 use cpu::state::Attributes;
@@ -46,6 +47,17 @@ static GUEST: LazyLock<(GuestMemory, Mutex<Vcpu>)> = LazyLock::new(|| {
     let cpu = Vcpu::in_memory(config, &memory).expect("this host can translate");
     (memory, Mutex::new(cpu))
 });
+
+/// AddressSanitizer is not to look for stack variables that are used too late: it would find where it keeps them by
+/// thread-local storage, and in a handler that interrupts translated code, FS is the processor's context.
+const ASAN_OPTIONS: &CStr = c"detect_stack_use_after_return=0";
+
+// SAFETY: this is how AddressSanitizer's runtime (compiler-rt, asan_interface.h) declares what it asks for its options,
+// and nobody else defines it.
+#[unsafe(no_mangle)]
+extern "C" fn __asan_default_options() -> *const c_char {
+    ASAN_OPTIONS.as_ptr()
+}
 
 fuzz_target!(|input: Input| {
     let (memory, cpu) = &*GUEST;

@@ -82,8 +82,7 @@ impl Views {
     /// Overwrite what a processor may be executing. It lies in one aligned word of eight bytes, so that every processor
     /// fetches either the old bytes or the new ones.
     ///
-    /// Async-signal-safe, and in code that a handler interrupts, FS is not libc's: so there are no arrays here, for
-    /// which AddressSanitizer would look into thread-local storage.
+    /// Async-signal-safe.
     ///
     /// # Safety
     ///
