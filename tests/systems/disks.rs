@@ -248,8 +248,9 @@ fn what_cannot_be_booted_says_what_it_has() {
     let mut xfs = vec![0; 1 << 20];
     xfs[..4].copy_from_slice(b"XFSB");
     fs::write(&path, xfs).expect("there is room");
-    check(&["--boot-disk", name], 125, "xfs, which Linux cannot mount; the machine that reads");
-    check(&["--no-seccomp", "--boot-disk", name], 125, "says: mount: mounting /dev/vda on");
+    let failed = "xfs, which Linux cannot mount (mount: mounting /dev/vda on /v/0 failed: ";
+    check(&["--boot-disk", name], 125, failed);
+    check(&["--no-seccomp", "--boot-disk", name], 125, failed);
     let text = r#"{"version": 1, "boot": {"disk": {"path": "x"}, "init": "/sbin/init"}}"#;
     fs::write(&path, text).expect("there is room");
     check(&["--spec", name], 125, "boot.disk");

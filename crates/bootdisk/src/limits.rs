@@ -34,7 +34,7 @@ pub const VALUE_MAX_BYTES: usize = 64 << 10;
 pub const REQUESTS_MAX: usize = 10_000;
 
 /// The longest line of its answers.
-pub const REPLY_MAX_BYTES: usize = 64;
+pub const REPLY_MAX_BYTES: usize = 256;
 
 /// The longest path there, and the longest target of a symbolic link (`PATH_MAX` of Linux).
 pub const PATH_MAX_BYTES: usize = 4096;

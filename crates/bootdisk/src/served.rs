@@ -6,7 +6,7 @@
 //!
 //! | asked | answered |
 //! | --- | --- |
-//! | `mount`, kind and number of a partition (0: the whole disk) | a line, `mounted` or `failed` |
+//! | `mount`, kind and number of a partition (0: the whole disk) | a line, `mounted`, or `failed` and why |
 //! | `stat`, a path | a line: mode, in hexadecimal digits, and length; `-` if there is no such file |
 //! | `link`, the path of a symbolic link | its target, and a zero |
 //! | `list`, the path of a directory | the paths in it, each with a zero behind it, and a zero |
@@ -85,16 +85,25 @@ impl Server {
         self.state.borrow().failure.clone().map(Error::Server)
     }
 
-    /// Has it mount a partition, or the whole disk; none if it cannot.
-    pub fn mount(self: &Rc<Self>, kind: &'static str, number: Option<u32>) -> Option<Served> {
+    /// Has it mount a partition, or the whole disk.
+    ///
+    /// # Errors
+    ///
+    /// It cannot: what it says of that.
+    pub fn mount(
+        self: &Rc<Self>,
+        kind: &'static str,
+        number: Option<u32>,
+    ) -> Result<Served, String> {
         let number = number.unwrap_or(0);
         let word = format!("{kind} {number}");
-        let answer = self.ask("mount", &word, |state| state.line()).ok()?;
-        (answer == "mounted").then(|| Served {
-            server: Rc::clone(self),
-            kind,
-            root: format!("/v/{number}"),
-        })
+        let answer = self.ask("mount", &word, State::line).map_err(|error| error.to_string())?;
+        match answer.strip_prefix("failed") {
+            None if answer == "mounted" => {
+                Ok(Served { server: Rc::clone(self), kind, root: format!("/v/{number}") })
+            }
+            why => Err(why.map_or_else(|| nonsense().to_string(), |why| why.trim().to_owned())),
+        }
     }
 
     /// What is at a path, which is no link's.

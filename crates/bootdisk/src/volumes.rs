@@ -86,8 +86,8 @@ impl Volumes {
             let (mut files, uuid, label) = open(&window);
             if let (Files::Unread(kind), Some(server)) = (&files, &server) {
                 files = match server.mount(kind, number) {
-                    Some(served) => Files::Served(served),
-                    None => Files::No(format!("{kind}, which Linux cannot mount")),
+                    Ok(served) => Files::Served(served),
+                    Err(why) => Files::No(format!("{kind}, which Linux cannot mount ({why})")),
                 };
             }
             Volume { number, files, uuid, label }

@@ -34,7 +34,7 @@ impl Answering {
                     .next()
                     .is_none() =>
             {
-                "failed\n".to_owned()
+                "failed mount: no such\n".to_owned()
             }
             ("mount", _) => "mounted\n".to_owned(),
             ("stat", Some(text)) => match text.strip_prefix("->") {
@@ -198,7 +198,9 @@ fn links_lead_nowhere_else() {
 #[test]
 fn what_cannot_be_mounted_is_told() {
     let said = found(gpt(&[&xfs(), &btrfs()]), Answering::new(&[])).unwrap_err().to_string();
-    assert!(said.contains("partition 1: xfs, which Linux cannot mount; partition 2: btrfs, "));
+    assert!(
+        said.contains("1: xfs, which Linux cannot mount (mount: no such); partition 2: btrfs, ")
+    );
     let said = found(xfs(), Answering::new(&[("/v/0/a", "")])).unwrap_err().to_string();
     assert!(said.ends_with("no partitions: xfs"), "{said}");
 }
