@@ -52,11 +52,9 @@ impl Place {
     /// Waits until systemd has started everything.
     #[track_caller]
     pub fn wait_until_up(&self, name: &str) {
-        let state = || text(&self.output(&["exec", name, "systemctl", "is-system-running"]).stdout);
-        let is_up = || ["running\n", "degraded\n"].contains(&state().as_str());
-        wait_for("everything has been started", is_up);
+        let output = self.output(&["exec", name, "systemctl", "is-system-running", "--wait"]);
         let failed = self.says(&["exec", name, "systemctl", "--failed", "--plain", "--no-legend"]);
-        assert_eq!((state().as_str(), failed.as_str()), ("running\n", ""));
+        assert_eq!((&*text(&output.stdout), &*failed), ("running\n", ""));
     }
 
     /// What has been on the console.

@@ -3,6 +3,9 @@
 //!
 //! Its name begins with `@`, by which systemd leaves it alone when it ends all processes at the shutdown of the system
 //! (systemd's "Storage Daemons for the Root File System"), so that commands of the host's see the end of it.
+//!
+//! It serves when systemd does ([`systemd::wait`]): a command that the host sends at once, such as
+//! `systemctl is-system-running --wait`, is to find somebody to ask.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,7 +20,7 @@ use service::serve::{Next, System, serve};
 
 use crate::clock::Clock;
 use crate::shutdown::Shutdown;
-use crate::{random, system};
+use crate::{random, system, systemd};
 
 /// The name by which init knows that it is to be the agent.
 pub const NAME: &str = "@biv-agent";
@@ -61,6 +64,7 @@ impl System for Agent {
 
     fn begin(&mut self, line: &mut Line) -> Next {
         if self.trouble.is_empty() {
+            systemd::wait();
             line.send(LINE, &Frame::Started);
             return Next::GoOn;
         }

@@ -37,6 +37,7 @@ mod random;
 mod root;
 mod shutdown;
 mod system;
+mod systemd;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -19,10 +19,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use service::reaper::{self, End};
 
-use crate::system;
+use crate::{system, systemd};
 
-/// Its program, and its arguments.
-const PROGRAM: &str = "/proc/1/exe";
+/// The arguments of process 1.
 const ARGUMENTS: &str = "/proc/1/cmdline";
 
 /// SIGRTMIN+4 as the GNU C library, with which systemd is built, has it: it keeps two for itself (signal(7)).
@@ -54,8 +53,8 @@ pub struct Shutdown {
 impl Shutdown {
     /// Begins it.
     pub fn begin(&mut self) {
-        let program = fs::read_link(PROGRAM).unwrap_or_default();
-        let is_asked = match way(&program, &fs::read(ARGUMENTS).unwrap_or_default()) {
+        let is_asked = match way(&system::first_program(), &fs::read(ARGUMENTS).unwrap_or_default())
+        {
             Way::Signal(signal) => kill_process(Pid::INIT, signal).is_ok(),
             Way::Program => self.start_program(),
         };
@@ -94,7 +93,7 @@ fn way(program: &Path, arguments: &[u8]) -> Way {
     let name = arguments.split(|byte| *byte == 0).next().unwrap_or_default();
     let name = Path::new(OsStr::from_bytes(name)).file_name().and_then(OsStr::to_str);
     match (program.file_name().and_then(OsStr::to_str), name) {
-        (Some("systemd"), _) => Way::Signal(real_time(RUN_POWEROFF_TARGET)),
+        _ if systemd::is(program) => Way::Signal(real_time(RUN_POWEROFF_TARGET)),
         // It may be any of busybox's programs.
         (Some("busybox"), Some("init" | "linuxrc")) => Way::Signal(Signal::USR2),
         _ => Way::Program,

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::root::lift;
 use crate::{devices, disk, hostname, modules, root};
@@ -53,6 +53,11 @@ const LINKS: &[(&str, &str)] = &[
     ("/proc/self/fd/2", "/dev/stderr"),
     ("pts/ptmx", "/dev/ptmx"),
 ];
+
+/// The program of process 1; nothing if there is none that can be named.
+pub fn first_program() -> PathBuf {
+    fs::read_link("/proc/1/exe").unwrap_or_default()
+}
 
 /// What it takes to talk to the host: drivers, devices, and what the kernel was told. Returns what could not be
 /// done.
