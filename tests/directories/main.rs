@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod defaults;
+mod engines;
 mod exclusive;
 mod missing;
 mod owners;

@@ -28,6 +28,7 @@ mod guest;
 mod hostname;
 mod idle;
 mod kernel;
+mod layers;
 mod modprobe;
 mod modules;
 mod network;
@@ -36,6 +37,7 @@ mod process_one;
 mod random;
 mod root;
 mod shutdown;
+mod stores;
 mod system;
 mod systemd;
 

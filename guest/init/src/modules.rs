@@ -18,7 +18,8 @@ use rustix::fs::{Access, CWD, FileType, Mode, access, makedev, mknodat};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
-use crate::root::{copy_owner, lift, mount_shared};
+use crate::layers::copy_owner;
+use crate::root::{lift, mount_shared};
 
 /// Where systems have them.
 pub const PLACE: &str = "/lib/modules";

@@ -14,7 +14,8 @@ use rustix::fs::getxattr;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_move};
 
-use crate::{accounts, disk};
+use crate::layers::copy_owner;
+use crate::{accounts, disk, stores};
 
 /// What a kernel lacks that knows no virtio-fs.
 const NO_DRIVER: &str = "the guest's kernel cannot mount directories of the host: fuse and \
@@ -100,7 +101,7 @@ fn overlay(root: &Mount, prepare: impl FnOnce(&Path, &Path) -> io::Result<()>) -
     if root.kind == Kind::OverlaidRoot {
         accounts::replace_unreadable(Path::new(WORK));
     }
-    Ok(())
+    stores::prepare(Path::new(WORK), &Path::new(ABOVE).join("stores"))
 }
 
 /// Mounts layers, and all of them, to be looked at, at [`BELOW`]; returns how overlayfs is told of them, the highest
@@ -128,13 +129,6 @@ fn mount_layers(source: &[u8]) -> io::Result<String> {
         }
     }
     Ok(lower)
-}
-
-/// A directory is as it is below.
-pub fn copy_owner(from: &Path, to: &Path) -> io::Result<()> {
-    let metadata = fs::metadata(from)?;
-    fs::set_permissions(to, metadata.permissions())?;
-    chown(to, Some(metadata.uid()), Some(metadata.gid()))
 }
 
 /// Mounts a directory of the host's.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::system;
 
-/// Where it answers root's `systemctl`, with a bus or without (`src/core/dbus.c` of systemd), once it has set itself up.
+/// Where it answers root's `systemctl`, with a bus or without, once it is set up (`src/core/dbus.c` of systemd).
 const SOCKET: &str = "/run/systemd/private";
 
 /// How long it is waited for. The host gives up on who does not answer for longer.
