@@ -117,6 +117,63 @@ fn machines_of_a_file_find_each_other_and_go_together() {
     assert_eq!(place.says(&["down", "-p", "shop"]), "");
 }
 
+/// A database that takes its time, a job, and who needs both.
+const WAITING: &str = "
+name: slow
+services:
+  web:
+    command: sh -c 'echo started; sleep 1000'
+    depends_on:
+      db: {condition: service_healthy}
+      job: {condition: service_completed_successfully}
+    x-biv: &small [--busybox, --mem=128M]
+    network_mode: none
+  db:
+    command: sh -c 'sleep 2; touch /tmp/up; sleep 1000'
+    healthcheck: {test: '${TEST:-test -e /tmp/up}', interval: 300ms, timeout: 2s, retries: 30}
+    x-biv: *small
+    network_mode: none
+  job:
+    command: sh -c 'sleep 1; exit ${STATUS:-0}'
+    x-biv: *small
+    network_mode: none
+";
+
+#[test]
+fn services_wait_for_what_they_need() {
+    let place = Place::new(WAITING);
+    let file = place.file();
+    let up = place.with("up", &file, &[]);
+    let output = place.output(&up);
+    let said = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "slow-db\nslow-job\nslow-web\n", "{said}");
+    assert_eq!(said, "biv: waiting until slow-db is healthy\n");
+    place.says(&["exec", "slow-db", "test", "-e", "/tmp/up"]);
+    assert_eq!(place.state("slow-job").as_deref(), Some("ended (0)"));
+    assert_eq!(place.state("slow-web").as_deref(), Some("running"));
+    place.says(&["down", "-p", "slow"]);
+}
+
+#[test]
+fn services_do_not_start_without_what_they_need() {
+    let place = Place::new(WAITING);
+    let file = place.file();
+    let up = place.with("up", &file, &[]);
+    let refused = |name: &str, value: &str, expected: &str| {
+        let output = place.command(&up).env(name, value).output().expect("biv can be started");
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{name}={value}: {said}");
+        assert_eq!(place.state("slow-web"), None);
+        place.says(&["down", "-p", "slow"]);
+    };
+    refused("TEST", "exit 7", "service db is not healthy: its test ends: exit status: 7");
+    refused("TEST", "sleep 100", "service db is not healthy: its test takes too long");
+    refused("STATUS", "3", "service job has ended with status 3, and was to succeed first");
+    let ended = WAITING.replace("sleep 2; touch /tmp/up; sleep 1000", "exit 0");
+    fs::write(place.path.join("compose.yaml"), ended).expect("a file");
+    refused("TEST", "false", "service db has ended, and was to be healthy first");
+}
+
 #[test]
 fn a_file_is_shown_as_commands() {
     let place = Place::new(FILE);

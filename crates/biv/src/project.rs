@@ -6,66 +6,25 @@
 //!    made again. What is outside of the file, an image or a file of variables, is not looked at.
 //! 3. *A machine without the label of this project is never touched*, whatever its name is.
 
+mod error;
+mod machines;
+mod ready;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use api::{Entry, Registry, networks, registry};
-use compose::{CONFIGURATION, Machine, PROJECT, Project, Service};
+use api::{Entry, Registry, networks};
+use compose::{CONFIGURATION, Machine, Project, Service};
 use spec::Name;
 
 use crate::cli::{Down, Up, Which};
 use crate::print;
-
-/// Where a compose file is looked for, in this order.
-const FILES: [&str; 4] =
-    ["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
-
-/// Why it was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// There is no file.
-    #[error("there is no compose file here ({}); -f names another", FILES.join(", "))]
-    NoFile,
-    /// It cannot be read.
-    #[error("cannot read {0}: {1}")]
-    Read(PathBuf, #[source] io::Error),
-    /// It is none.
-    #[error("{0}: {1}")]
-    File(PathBuf, #[source] compose::Error),
-    /// Nobody has said how it is called.
-    #[error("{0:?} is no name for a project; give one with -p")]
-    NoName(String),
-    /// It is not among the services.
-    #[error("there is no service {0} in {1}")]
-    NoService(Name, PathBuf),
-    /// The name of a machine is taken.
-    #[error(
-        "machine {0} is there already, and not of project {1}; remove it, or choose another name \
-         for the project with -p"
-    )]
-    Foreign(Name, Name),
-    /// The registry.
-    #[error(transparent)]
-    Registry(#[from] registry::Error),
-    /// Networks.
-    #[error(transparent)]
-    Network(#[from] networks::Error),
-    /// This program.
-    #[error("cannot start biv: {0}")]
-    Program(#[source] io::Error),
-    /// It has said why.
-    #[error("service {0} has not started")]
-    Start(Name),
-    /// The same.
-    #[error("machine {0} is still there")]
-    Remove(Name),
-    /// Standard output.
-    #[error("cannot write: {0}")]
-    Output(#[from] io::Error),
-}
+pub use error::Error;
+use error::FILES;
+use machines::{biv, found, is_of, label, remove};
+use ready::Needed;
 
 /// A compose file that has been read.
 struct Opened {
@@ -82,7 +41,7 @@ struct Opened {
 /// [`Error`]. Machines that have started by then stay.
 pub fn up(arguments: &Up) -> Result<(), Error> {
     let file = read(&arguments.which)?;
-    let machines = machines(&file, &arguments.services)?;
+    let machines = machines_of(&file, &arguments.services)?;
     if arguments.dry_run {
         return machines
             .iter()
@@ -102,9 +61,24 @@ pub fn up(arguments: &Up) -> Result<(), Error> {
             Err(error) => return Err(error.into()),
         }
     }
-    machines
-        .iter()
-        .try_for_each(|(service, machine)| start(&registry, service, machine, &file.home))
+    machines.iter().try_for_each(|(service, machine)| {
+        start(&registry, service, machine, &file.home, &needed_by(&file, &machines, service))
+    })
+}
+
+/// What a service waits for.
+fn needed_by<'a>(
+    file: &'a Opened,
+    machines: &'a [(Name, Machine)],
+    service: &Name,
+) -> Vec<Needed<'a>> {
+    let of = |name: &Name| file.project.services.iter().find(|(it, _)| it == name);
+    let needed = |(other, machine): &'a (Name, Machine)| {
+        let when = of(service)?.1.needs(other)?;
+        let health = of(other)?.1.health();
+        Some(Needed { service: other, machine: &machine.name, when, health })
+    };
+    machines.iter().filter_map(needed).collect()
 }
 
 /// `biv down`.
@@ -175,7 +149,7 @@ fn name_of(home: &Path) -> Result<Name, Error> {
 }
 
 /// The machines of these services and of those that they depend on, or of all, in the order in which they start.
-fn machines(file: &Opened, wanted: &[Name]) -> Result<Vec<(Name, Machine)>, Error> {
+fn machines_of(file: &Opened, wanted: &[Name]) -> Result<Vec<(Name, Machine)>, Error> {
     let services = &file.project.services;
     let mut chosen: BTreeSet<&Name> = BTreeSet::new();
     for name in wanted {
@@ -187,7 +161,7 @@ fn machines(file: &Opened, wanted: &[Name]) -> Result<Vec<(Name, Machine)>, Erro
     // Who is needed comes before.
     for (name, service) in services.iter().rev() {
         if chosen.contains(name) {
-            let needed = |it: &&(Name, Service)| service.depends_on(&it.0);
+            let needed = |it: &&(Name, Service)| service.needs(&it.0).is_some();
             chosen.extend(services.iter().filter(needed).map(|(name, _)| name));
         }
     }
@@ -201,79 +175,36 @@ fn machines(file: &Opened, wanted: &[Name]) -> Result<Vec<(Name, Machine)>, Erro
     chosen.map(machine).collect()
 }
 
-fn found(registry: &Registry, name: &Name) -> Result<Option<Entry>, Error> {
-    match registry.find(name.as_str()) {
-        Ok(entry) => Ok(Some(entry)),
-        Err(registry::Error::Unknown(..)) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn label<'a>(entry: &'a Entry, name: &str) -> Option<&'a str> {
-    entry.record.as_ref()?.spec.life.labels.get(name).map(String::as_str)
-}
-
-fn is_of(entry: &Entry, project: &Name) -> bool {
-    label(entry, PROJECT) == Some(project.as_str())
-}
-
-/// Has a machine run as it is described now.
-fn start(registry: &Registry, service: &Name, machine: &Machine, home: &Path) -> Result<(), Error> {
+/// Has a machine run as it is described now, after what it needs.
+fn start(
+    registry: &Registry,
+    service: &Name,
+    machine: &Machine,
+    home: &Path,
+    needed: &[Needed<'_>],
+) -> Result<(), Error> {
     let digest = machine.digest(home);
-    let started = match found(registry, &machine.name)? {
-        Some(entry) if label(&entry, CONFIGURATION) == Some(&digest) => match entry.alive {
-            true => {
-                print::text(&format!("{}\n", machine.name))?;
-                return Ok(());
-            }
-            false => biv(&["start", machine.name.as_str()], None)?,
-        },
-        other => {
-            if other.is_some() {
-                remove(registry, &machine.name)?;
-            }
-            let label = format!("--label={CONFIGURATION}={digest}");
-            let mut words = vec!["run", "-d", &label];
-            words.extend(machine.options.iter().map(String::as_str));
-            biv(&words, Some(home))?
+    let there = found(registry, &machine.name)?;
+    let is_same = there.as_ref().is_some_and(|entry| label(entry, CONFIGURATION) == Some(&digest));
+    if is_same && there.as_ref().is_some_and(|entry| entry.alive) {
+        return Ok(print::text(&format!("{}\n", machine.name))?);
+    }
+    needed.iter().try_for_each(|needed| needed.wait(registry))?;
+    let started = if is_same {
+        biv(&["start", machine.name.as_str()], None)?
+    } else {
+        if there.is_some() {
+            remove(registry, &machine.name)?;
         }
+        let label = format!("--label={CONFIGURATION}={digest}");
+        let mut words = vec!["run", "-d", &label];
+        words.extend(machine.options.iter().map(String::as_str));
+        biv(&words, Some(home))?
     };
     match started {
         true => Ok(()),
         false => Err(Error::Start(service.clone())),
     }
-}
-
-/// Stops and removes a machine.
-fn remove(registry: &Registry, name: &Name) -> Result<(), Error> {
-    // One that has ended already is not stopped.
-    let is_running = found(registry, name)?.is_some_and(|entry| entry.is_running());
-    let stopped = !is_running || biv_quietly(&["stop", name.as_str()])?;
-    match stopped && biv_quietly(&["rm", name.as_str()])? {
-        true => Ok(()),
-        false => Err(Error::Remove(name.clone())),
-    }
-}
-
-/// Runs this program; whether it has done what was asked. It says itself why not.
-fn biv(words: &[&str], directory: Option<&Path>) -> Result<bool, Error> {
-    let mut command = program(words)?;
-    if let Some(directory) = directory {
-        command.current_dir(directory);
-    }
-    Ok(command.status().map_err(Error::Program)?.success())
-}
-
-/// The same, without what it prints.
-fn biv_quietly(words: &[&str]) -> Result<bool, Error> {
-    let status = program(words)?.stdout(Stdio::null()).status();
-    Ok(status.map_err(Error::Program)?.success())
-}
-
-fn program(words: &[&str]) -> Result<Command, Error> {
-    let mut command = Command::new(std::env::current_exe().map_err(Error::Program)?);
-    command.args(words).stdin(Stdio::null());
-    Ok(command)
 }
 
 #[cfg(test)]

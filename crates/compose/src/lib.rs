@@ -16,13 +16,16 @@
 
 #![forbid(unsafe_code)]
 
+mod health;
 pub mod interpolate;
 mod options;
 mod order;
 mod project;
+mod words;
 
+pub use health::Health;
 pub use options::Machine;
-pub use project::{Error, FILE_MAX_BYTES, Project, Service};
+pub use project::{Error, FILE_MAX_BYTES, Project, Service, When};
 
 /// The label by which machines of a project are known: its name.
 pub const PROJECT: &str = "bivouac.project";

@@ -7,9 +7,9 @@ use sha2::{Digest, Sha256};
 use spec::Name;
 
 use crate::project::{
-    Error, LongPort, LongVolume, Mode, Pairs, Port, Scalar, Service, Several, Transport, Volume,
-    VolumeKind, Words,
+    Error, LongPort, LongVolume, Mode, Pairs, Port, Service, Several, Transport, Volume, VolumeKind,
 };
+use crate::words::{Scalar, Words};
 use crate::{PROJECT, SERVICE};
 
 /// One machine of a project.
@@ -165,17 +165,6 @@ impl Options {
     fn add_some(&mut self, option: &str, value: Option<&impl ToString>) {
         if let Some(value) = value {
             self.add(option, value.to_string());
-        }
-    }
-}
-
-impl Words {
-    fn list(&self) -> Result<Vec<String>, String> {
-        match self {
-            Self::Line(line) => {
-                shlex::split(line).ok_or_else(|| format!("a quotation without end: {line:?}"))
-            }
-            Self::List(words) => Ok(words.iter().map(Scalar::to_string).collect()),
         }
     }
 }

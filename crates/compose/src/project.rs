@@ -6,8 +6,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use spec::Name;
 
+use crate::health::Health;
 use crate::interpolate;
 use crate::order::order;
+use crate::words::{Scalar, Words};
 
 /// The largest file that is read, in bytes.
 pub const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -87,6 +89,7 @@ pub struct Service {
     pub(crate) expose: Vec<Scalar>,
     pub(crate) volumes: Vec<Volume>,
     pub(crate) depends_on: Dependencies,
+    pub(crate) healthcheck: Option<Health>,
     pub(crate) hostname: Option<String>,
     pub(crate) working_dir: Option<String>,
     pub(crate) user: Option<Scalar>,
@@ -100,39 +103,6 @@ pub struct Service {
     /// More options of `biv run`.
     #[serde(rename = "x-biv")]
     pub(crate) options: Vec<String>,
-}
-
-/// A text, or what YAML takes for something else.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-pub enum Scalar {
-    /// A text.
-    Text(String),
-    /// A whole number.
-    Number(i64),
-    /// Yes or no.
-    Truth(bool),
-    /// Another number, as it is written.
-    Real(serde_json::Number),
-}
-
-impl std::fmt::Display for Scalar {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Text(text) => out.write_str(text),
-            Self::Number(number) => write!(out, "{number}"),
-            Self::Truth(truth) => write!(out, "{truth}"),
-            Self::Real(number) => write!(out, "{number}"),
-        }
-    }
-}
-
-/// A command: a line, or its words.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Words {
-    Line(String),
-    List(Vec<Scalar>),
 }
 
 /// One, or several.
@@ -233,7 +203,7 @@ impl Default for Dependencies {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Condition {
     #[serde(default, rename = "condition")]
-    _when: When,
+    when: When,
     #[serde(default, rename = "required")]
     _is_required: Option<bool>,
 }
@@ -241,9 +211,14 @@ pub(crate) struct Condition {
 /// When what depends on a service may start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum When {
+pub enum When {
+    /// When that has started.
     #[default]
     ServiceStarted,
+    /// When that is fit for work.
+    ServiceHealthy,
+    /// When that has ended with status 0.
+    ServiceCompletedSuccessfully,
 }
 
 /// A network that is not the project's.
@@ -255,19 +230,27 @@ pub(crate) enum Mode {
 }
 
 impl Dependencies {
-    fn names(&self) -> Vec<&str> {
+    /// What is depended on, and when that is enough.
+    fn all(&self) -> Vec<(&str, When)> {
         match self {
-            Self::List(names) => names.iter().map(String::as_str).collect(),
-            Self::Map(names) => names.keys().map(String::as_str).collect(),
+            Self::List(names) => names.iter().map(|it| (it.as_str(), When::default())).collect(),
+            Self::Map(names) => names.iter().map(|(name, it)| (name.as_str(), it.when)).collect(),
         }
     }
 }
 
 impl Service {
-    /// Whether it depends on this service.
+    /// When it may start, if it depends on this service.
     #[must_use]
-    pub fn depends_on(&self, service: &Name) -> bool {
-        self.depends_on.names().contains(&service.as_str())
+    pub fn needs(&self, service: &Name) -> Option<When> {
+        let all = self.depends_on.all();
+        all.into_iter().find(|(name, _)| *name == service.as_str()).map(|(_, when)| when)
+    }
+
+    /// How it is found out whether it is fit for work, if anybody has said how.
+    #[must_use]
+    pub fn health(&self) -> Option<&Health> {
+        self.healthcheck.as_ref().filter(|health| health.test.is_some())
     }
 }
 
@@ -311,11 +294,32 @@ impl Document {
         let dependencies: BTreeMap<&str, Vec<&str>> = self
             .services
             .iter()
-            .map(|(name, service)| (name.as_str(), service.depends_on.names()))
+            .map(|(name, service)| {
+                let needed = service.depends_on.all().into_iter().map(|(needed, _)| needed);
+                (name.as_str(), needed.collect())
+            })
             .collect();
+        self.check_health()?;
         let ordered = order(&dependencies).map_err(Error::Services)?;
         let take = |name: String| self.services.remove_entry(&name.parse().ok()?);
         Ok(Project { name: self.name, services: ordered.into_iter().filter_map(take).collect() })
+    }
+
+    /// Whoever waits until a service is fit for work is to be told some day.
+    fn check_health(&self) -> Result<(), Error> {
+        for (name, service) in &self.services {
+            for (needed, when) in service.depends_on.all() {
+                let mut all = self.services.iter();
+                let found = all.find(|(other, _)| other.as_str() == needed);
+                let is_told = found.is_none_or(|(_, needed)| needed.health().is_some());
+                if when == When::ServiceHealthy && !is_told {
+                    let why =
+                        format!("it waits until {needed} is healthy, which has no healthcheck");
+                    return Err(Error::Service { service: name.to_string(), why });
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -336,11 +340,12 @@ services:
   web:
     image: web:latest
     ports: ['8080:80', 443, {target: 53, published: 5353, protocol: udp}]
-    depends_on: {db: {condition: service_started}}
+    depends_on: {db: {condition: service_healthy}}
     environment: {DATABASE: db, DEBUG: 1, PASSED: }
   db:
     image: postgres:${TAG}
     restart: no
+    healthcheck: {test: pg_isready, interval: 5s}
     volumes: ['data:/var/lib/postgresql']
 volumes: {data: }
 ",
@@ -349,7 +354,11 @@ volumes: {data: }
         assert_eq!(project.name.unwrap().as_str(), "shop");
         let names: Vec<&str> = project.services.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["db", "web"]);
-        assert_eq!(project.services[0].1.image.as_deref(), Some("postgres:16"));
+        let (db, web) = (&project.services[0].1, &project.services[1].1);
+        assert_eq!(db.image.as_deref(), Some("postgres:16"));
+        assert_eq!(web.needs(&project.services[0].0), Some(When::ServiceHealthy));
+        assert!(db.needs(&project.services[1].0).is_none() && web.health().is_none());
+        assert_eq!(db.health().unwrap().patience.as_secs(), 15);
     }
 
     #[test]
@@ -373,12 +382,16 @@ volumes: {data: }
             ("services: {}", "no services"),
             ("services: {a: {imge: x}}", "imge"),
             ("services: {a: {build: .}}", "build"),
-            ("services: {a: {healthcheck: {test: x}}}", "healthcheck"),
+            ("services: {a: {healthcheck: {test: [x]}}}", "services.a.healthcheck"),
+            ("services: {a: {depends_on: {b: {condition: x}}}, b: {}}", "services.a.depends_on"),
             ("services: {a: {ports: [{target: x}]}}", "services.a.ports"),
             ("services: {../x: {image: x}}", "../x"),
             ("services: {a: {depends_on: [b]}}", "depends on b"),
             ("services: {a: {depends_on: {a: {}}}}", "circle"),
-            ("services: {a: {depends_on: {b: {condition: service_healthy}}}, b: {}}", "services.a"),
+            (
+                "services: {a: {depends_on: {b: {condition: service_healthy}}}, b: {}}",
+                "service a: it waits until b is healthy, which has no healthcheck",
+            ),
             ("services: {a: {volumes: ['data:/x']}}", "data"),
             ("services: {a: {image: '${NO:?a tag}'}}", "NO: a tag"),
             ("services: {a: {network_mode: host}}", "services.a.network_mode"),

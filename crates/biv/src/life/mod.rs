@@ -227,11 +227,15 @@ fn post(entry: &Entry, path: &str) -> Result<(), Error> {
 /// `biv wait`.
 pub fn wait<R: Named>(arguments: &cli::Wait) -> Result<(), Error> {
     for_each::<R>(&arguments.which, |registry, entry| {
-        entry.wait()?;
-        let ended = registry.find(entry.name.as_str()).ok().and_then(|entry| entry.record);
-        let status = ended.and_then(|record| Some(record.ending()?.status));
-        // One that was killed could not say so.
-        let status = status.unwrap_or(api::status::of_signal(KILL));
-        Ok(print::text(&format!("{status}\n"))?)
+        Ok(print::text(&format!("{}\n", status_of(registry, entry)?))?)
     })
+}
+
+/// The status with which one ends, once it has.
+pub(crate) fn status_of<R: Named>(registry: &Registry<R>, entry: &Entry<R>) -> io::Result<u8> {
+    entry.wait()?;
+    let ended = registry.find(entry.name.as_str()).ok().and_then(|entry| entry.record);
+    let status = ended.and_then(|record| Some(record.ending()?.status));
+    // One that was killed could not say so.
+    Ok(status.unwrap_or(api::status::of_signal(KILL)))
 }
