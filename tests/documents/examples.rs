@@ -185,6 +185,15 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/guide.md",
+        begins: "biv image build engine",
+        lines: &[
+            ("image build", LeftOut("tests/directories has a root with engines")),
+            ("podman run", LeftOut("what it runs is pulled from the world")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "biv image build",
         needs: &["mmdebstrap"],
         lines: &[
