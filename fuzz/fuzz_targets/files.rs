@@ -44,6 +44,7 @@ static RIG: LazyLock<Rig> = LazyLock::new(|| {
         is_written_back: true,
         without_attributes: false,
         may_be_another: false,
+        is_nine: false,
         validity_milliseconds: 1000,
         host_owner: (0, 0),
         guest_owner: (1000, 1000),

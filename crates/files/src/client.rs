@@ -49,6 +49,8 @@ pub struct Share {
     pub without_attributes: bool,
     /// A guest that goes on may find another directory than it had: what it knows of that is gone then.
     pub may_be_another: bool,
+    /// The guest's driver speaks 9P2000.L, and not FUSE.
+    pub is_nine: bool,
 }
 
 /// Whom the files of a share belong to in the guest.
@@ -122,6 +124,7 @@ fn record(share: &Share) -> ShareRecord {
         (share.is_written_back, flags::WRITTEN_BACK),
         (share.without_attributes, flags::WITHOUT_ATTRIBUTES),
         (share.may_be_another, flags::MAY_BE_ANOTHER),
+        (share.is_nine, flags::NINE),
     ];
     let (host, guest) = match share.owners {
         Owners::OfHost | Owners::Recorded => (share.host_owner, share.guest_owner),

@@ -49,6 +49,16 @@ pub const MAX_BACKGROUND_REQUESTS: u16 = 64;
 /// The most bytes that one `COPY_FILE_RANGE` copies; the guest asks again for the rest.
 pub const MAX_COPY_BYTES: usize = 1 << 30;
 
+/// Extended attributes that a 9p guest reads or writes at the same time, whose values the server keeps.
+pub const MAX_ATTRIBUTE_FIDS: usize = 64;
+
+/// Bytes of the longest 9p message that a guest may agree on, and of the shortest.
+pub const MAX_NINE_MESSAGE_BYTES: u32 = 512_000;
+pub const MIN_NINE_MESSAGE_BYTES: u32 = 4096;
+
+/// Names in one walk of 9p (`P9_MAXWELEM`).
+pub const MAX_WALK_NAMES: u16 = 16;
+
 /// Bytes of names that the server asks the host for at once.
 pub const NAMES_BYTES: usize = 32 << 10;
 

@@ -10,7 +10,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// What the domain and its server, who are one program, agree upon.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// What follows the command [`command::INTRODUCE`].
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -74,6 +74,8 @@ pub mod flags {
     pub const WITHOUT_ATTRIBUTES: u64 = 64;
     /// A guest that goes on may find another directory.
     pub const MAY_BE_ANOTHER: u64 = 256;
+    /// The guest's driver speaks 9P2000.L, and not FUSE.
+    pub const NINE: u64 = 512;
 }
 
 /// The beginning of each message on the control socket.

@@ -313,6 +313,7 @@ impl Directories {
             is_written_back: false,
             without_attributes: false,
             may_be_another: false,
+            is_nine: false,
         })
     }
 

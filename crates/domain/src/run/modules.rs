@@ -118,6 +118,7 @@ fn share(directory: OwnedFd, is_still: bool) -> Share {
         without_attributes: true,
         // The kernel's package may have been fetched again.
         may_be_another: true,
+        is_nine: false,
     }
 }
 

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use vm_memory::GuestMemoryMmap;
 use zerocopy::FromBytes;
@@ -88,6 +89,11 @@ impl Control {
     pub fn obey(&self, (bytes, descriptors): Message) -> Option<()> {
         let (command, _) = Command::read_from_prefix(&bytes).ok()?;
         let share = self.shares.get(command.share as usize)?;
+        // What a guest calls its files by over 9p is in no state that is saved; before it has mounted the share there
+        // is nothing to save.
+        if share.fids.is_some() && share.is_started.load(Ordering::Relaxed) {
+            return None;
+        }
         let mut file = File::from(descriptors.into_iter().next()?);
         match command.kind {
             command::SAVE => file.write_all(&saved::save(share)).ok(),

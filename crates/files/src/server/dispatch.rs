@@ -60,7 +60,8 @@ pub fn carry_out(share: &Share, ask: &mut Ask<'_>) -> usize {
     }
 }
 
-fn act(share: &Share, ask: &mut Ask<'_>) -> Result<Answer, Errno> {
+/// Carry a request of a kernel that has mounted the share out.
+pub fn act(share: &Share, ask: &mut Ask<'_>) -> Result<Answer, Errno> {
     match ask.header.opcode {
         opcode::LOOKUP => directory::look_up(share, ask),
         opcode::FORGET => forget(share, ask),
@@ -174,7 +175,8 @@ fn agreed(flags: InitFlags) -> u8 {
     all.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, bit)| bit).sum()
 }
 
-fn end(share: &Share) {
+/// The kernel that knew something of the share is gone.
+pub fn end(share: &Share) {
     share.is_started.store(false, Ordering::Relaxed);
     share.handles.clear();
     share.inodes.clear();

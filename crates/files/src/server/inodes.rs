@@ -219,6 +219,13 @@ impl Inode {
         self.nature.get().copied().ok_or(Errno::STALE)
     }
 
+    /// What tells files of its mount from those of the root's: a file may be in several places, each of which is one of
+    /// its own to the guest. Zero is the root's.
+    pub fn apart(&self, inodes: &Inodes) -> u64 {
+        // Numbers of mounts are small and near each other; any odd factor tells them apart, and this one spreads them.
+        (self.key.mount ^ inodes.root.key.mount).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
     fn id(&self) -> Id {
         (self.key.device, self.key.inode, self.key.born)
     }
@@ -535,6 +542,18 @@ impl Inodes {
     /// Whether a name is one by which nothing is to be found in a directory, whatever is there.
     pub fn is_closed_name(&self, directory: &Inode, name: &CStr) -> bool {
         self.closed.as_ref().is_some_and(|closed| closed.has_name(directory.id(), name))
+    }
+
+    /// The guest knows a file by one more look-up.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::STALE`] when it does not know it.
+    pub fn know_again(&self, number: u64) -> Result<(), Errno> {
+        let known = self.known.lock().unpoisoned();
+        let inode = known.by_number.get(&number).ok_or(Errno::STALE)?;
+        inode.lookups.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The guest's kernel has forgotten as many look-ups.

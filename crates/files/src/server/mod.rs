@@ -15,6 +15,7 @@ mod extended;
 mod handles;
 mod inodes;
 pub mod landlock;
+mod nine;
 mod recorded;
 mod request;
 mod saved;

@@ -15,6 +15,9 @@ use crate::wire::{InHeader, OutHeader, WriteIn, opcode};
 /// Bytes that a write has before its data, and more than most other requests have in all.
 const HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
+/// Bytes before the data of an answer.
+const ANSWER_HEAD_BYTES: usize = size_of::<OutHeader>();
+
 /// A request.
 pub struct Ask<'a> {
     pub header: InHeader,
@@ -26,6 +29,8 @@ pub struct Ask<'a> {
     writable: Vec<Range>,
     /// Bytes of `writable`.
     room: u64,
+    /// Bytes before the data of an answer.
+    head: usize,
 }
 
 /// What is left to read of the arguments.
@@ -59,7 +64,27 @@ impl<'a> Ask<'a> {
         }
         let arguments = bytes.split_off(size_of::<InHeader>());
         let room = self::total(writable)?;
-        Ok(Self { header, memory, arguments, data, writable: writable.to_vec(), room })
+        Ok(Self {
+            header,
+            memory,
+            arguments,
+            data,
+            writable: writable.to_vec(),
+            room,
+            head: ANSWER_HEAD_BYTES,
+        })
+    }
+
+    /// A request that another protocol's has been translated into. Its answer is not for the guest, but for data that
+    /// are put behind a head of so many bytes.
+    pub fn translated(
+        memory: &'a GuestMemoryMmap,
+        (header, arguments): (InHeader, Vec<u8>),
+        data: Option<Pieces<'a>>,
+        (writable, room): (&[Range], u64),
+        head: usize,
+    ) -> Self {
+        Self { header, memory, arguments, data, writable: writable.to_vec(), room, head }
     }
 
     /// The arguments, from the first on.
@@ -69,14 +94,14 @@ impl<'a> Ask<'a> {
 
     /// Bytes for the answer, beyond its header.
     pub fn room(&self) -> usize {
-        (self.room as usize).saturating_sub(size_of::<OutHeader>())
+        (self.room as usize).saturating_sub(self.head)
     }
 
     /// Where up to `bytes` of the answer's data go.
     pub fn target(&self, bytes: usize) -> Result<Pieces<'a>, Errno> {
         let mut pieces =
             Pieces::new(self.memory, ranges(&self.writable)).map_err(|_| Errno::FAULT)?;
-        pieces.advance(size_of::<OutHeader>());
+        pieces.advance(self.head);
         pieces.truncate(bytes);
         Ok(pieces)
     }
@@ -101,23 +126,30 @@ impl<'a> Ask<'a> {
         }
         let header = OutHeader { len: length as u32, error, unique: self.header.unique };
         let bytes = [header.as_bytes(), bytes].concat();
-        let mut rest = &bytes[..];
-        for range in &self.writable {
-            let (now, after) = rest.split_at(rest.len().min(range.bytes as usize));
-            if self.memory.write_slice(now, GuestAddress(range.address)).is_err() {
-                return 0;
-            }
-            rest = after;
-        }
-        length
+        if scatter(self.memory, &self.writable, &bytes) { length } else { 0 }
     }
 }
 
-fn ranges(ranges: &[Range]) -> impl Iterator<Item = (u64, usize)> + '_ {
+/// Write bytes into ranges, the first of them first; whether they are in memory.
+pub fn scatter(memory: &GuestMemoryMmap, ranges: &[Range], bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    for range in ranges {
+        let (now, after) = rest.split_at(rest.len().min(range.bytes as usize));
+        if memory.write_slice(now, GuestAddress(range.address)).is_err() {
+            return false;
+        }
+        rest = after;
+    }
+    true
+}
+
+/// Ranges as the host's calls have them.
+pub fn ranges(ranges: &[Range]) -> impl Iterator<Item = (u64, usize)> + '_ {
     ranges.iter().map(|range| (range.address, range.bytes as usize))
 }
 
-fn total(ranges: &[Range]) -> io::Result<u64> {
+/// Bytes of ranges.
+pub fn total(ranges: &[Range]) -> io::Result<u64> {
     let add = |sum: u64, range: &Range| sum.checked_add(range.bytes);
     // No chain of descriptors has more than 4 GiB.
     let total = ranges.iter().try_fold(0, add).filter(|&total| total <= u32::MAX.into());
@@ -125,7 +157,7 @@ fn total(ranges: &[Range]) -> io::Result<u64> {
 }
 
 /// The first `wanted` bytes of ranges.
-fn gather(memory: &GuestMemoryMmap, ranges: &[Range], wanted: u64) -> io::Result<Vec<u8>> {
+pub fn gather(memory: &GuestMemoryMmap, ranges: &[Range], wanted: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; wanted as usize];
     let mut rest = &mut bytes[..];
     for range in ranges {

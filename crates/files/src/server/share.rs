@@ -14,6 +14,7 @@ use super::closed::Closed;
 use super::descriptor::{OWN_DESCRIPTORS, number};
 use super::handles::Handles;
 use super::inodes::{Inode, Inodes, Limits, Open, attributes};
+use super::nine::Fids;
 use crate::limits::{GUEST_BYTES_PER_FILE, MAX_OWNER_BYTES, MIN_FILES};
 use crate::message::{ShareRecord, flags};
 use crate::owner::{OWNER, Owner, PERMISSIONS};
@@ -42,6 +43,8 @@ pub struct Share {
     pub has_attributes: bool,
     /// A guest that goes on may find another directory.
     pub may_be_another: bool,
+    /// What a guest calls files by whose driver speaks 9p.
+    pub fids: Option<Fids>,
     /// Seconds and nanoseconds for which names and attributes may be believed.
     pub validity: (u64, u32),
     /// It has had no request, and no saved state.
@@ -150,6 +153,7 @@ impl Share {
             is_written_back: record.flags & flags::WRITTEN_BACK != 0,
             has_attributes: record.flags & flags::WITHOUT_ATTRIBUTES == 0,
             may_be_another: record.flags & flags::MAY_BE_ANOTHER != 0,
+            fids: (record.flags & flags::NINE != 0).then(Fids::default),
             validity: (record.validity / 1000, (record.validity % 1000) as u32 * 1_000_000),
             is_untouched: AtomicBool::new(true),
             memory,

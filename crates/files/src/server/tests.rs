@@ -3,6 +3,7 @@
 mod closed;
 mod exclusive;
 mod known;
+mod nine;
 mod owned;
 mod owners;
 mod privileges;

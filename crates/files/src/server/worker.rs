@@ -13,6 +13,7 @@ use locks::Unpoisoned;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::dispatch::{self, Pace};
+use super::nine::{self, Fids, Flight, Message};
 use super::request::Ask;
 use super::share::Share;
 use crate::limits::{MAX_RANGES, MAX_VAIN_WATCHES, SHARE_THREADS, WATCH_TIMEOUT};
@@ -44,6 +45,43 @@ pub fn start(share: Arc<Share>, (replies, requests, notifier): ring::End) -> io:
     Ok(())
 }
 
+/// A request, in the language of the guest's driver.
+enum Question<'a> {
+    Fuse(Ask<'a>),
+    Nine(&'a Fids, Message<'a>),
+}
+
+impl<'a> Question<'a> {
+    fn of(share: &'a Share, readable: &[Range], writable: &[Range]) -> io::Result<Self> {
+        match &share.fids {
+            None => Ask::new(share.memory(), readable, writable).map(Self::Fuse),
+            Some(fids) => Message::new(share.memory(), readable, writable)
+                .map(|message| Self::Nine(fids, message)),
+        }
+    }
+
+    fn takes_off(&self) -> Option<Flight<'a>> {
+        match self {
+            Self::Nine(fids, message) if !message.is_flush() => Some(fids.take_off(message.tag)),
+            _ => None,
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        match self {
+            Self::Fuse(ask) => dispatch::pace(ask),
+            Self::Nine(_, message) => message.pace(),
+        }
+    }
+
+    fn carry_out(&mut self, share: &Share) -> usize {
+        match self {
+            Self::Fuse(ask) => dispatch::carry_out(share, ask),
+            Self::Nine(fids, message) => nine::carry_out(share, fids, message),
+        }
+    }
+}
+
 struct Worker<'a> {
     share: &'a Share,
     line: &'a Line,
@@ -59,18 +97,20 @@ impl Worker<'_> {
             self.receive(&mut turn, bytes)?;
             // A domain's process that does not make sense is not what it was, and gets nothing more.
             let (token, readable, writable) = understand(bytes)?;
-            let ask = Ask::new(self.share.memory(), &readable, &writable);
-            let Ok(mut ask) = ask else {
+            let question = Question::of(self.share, &readable, &writable);
+            let Ok(mut question) = question else {
                 // There is no question, or no place for an answer.
                 self.reply(token, 0)?;
                 continue;
             };
-            if dispatch::pace(&ask) == Pace::Slow {
+            // Until it is answered, whoever calls it back waits.
+            let _flight = question.takes_off();
+            if question.pace() == Pace::Slow {
                 drop(turn);
-                let done = dispatch::carry_out(self.share, &mut ask);
+                let done = question.carry_out(self.share);
                 return self.reply(token, done);
             }
-            let done = dispatch::carry_out(self.share, &mut ask);
+            let done = question.carry_out(self.share);
             self.reply(token, done)?;
         }
     }
