@@ -1,5 +1,5 @@
-//! The shared directories of a machine: a virtio file system device for each, in their order, whichever process serves
-//! it. (A guest that goes on knows each by its place.)
+//! The shared directories of a machine: a virtio file system device, or one for 9p, for each, in their order, whichever
+//! process serves it. (A guest that goes on knows each by its place.)
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -50,8 +50,9 @@ impl Device for SharedDirectories {
         let mut shares: Vec<Vec<files::Share>> = self.controls.iter().map(|_| Vec::new()).collect();
         let mut tags = Vec::new();
         for (server, SharedDirectory { tag, share }) in self.directories {
+            let is_nine = share.is_nine;
             shares.get_mut(server).ok_or_else(no_server)?.push(share);
-            tags.push((server, tag));
+            tags.push((server, tag, is_nine));
         }
         let mut servers = Vec::new();
         for (control, shares) in self.controls.into_iter().zip(shares) {
@@ -59,7 +60,7 @@ impl Device for SharedDirectories {
                 files::client::introduce(control.as_fd(), memory_file, &regions, &shares)?;
             servers.push((Arc::new(control), connections.into_iter().enumerate()));
         }
-        for (server, tag) in tags {
+        for (server, tag, is_nine) in tags {
             // It has a connection for each of its directories, in their order.
             let place = servers.get_mut(server).and_then(|(control, connections)| {
                 connections.next().map(|(number, it)| ((Arc::clone(control), number), it))
@@ -68,7 +69,10 @@ impl Device for SharedDirectories {
             let ends = slots.plugged.polled.file_servers.join(connection);
             let backend = Box::new(ends.backend(place, slots.memory.clone()));
             // Each vCPU is to be interrupted for what it has asked for, and by nothing else.
-            let device = Box::new(FileSystem::new(&tag, backend, slots.processors()));
+            let device = Box::new(match is_nine {
+                false => FileSystem::new(&tag, backend, slots.processors()),
+                true => FileSystem::nine(&tag, backend),
+            });
             let device = slots.add_virtio(device, ends.doorbell())?;
             slots.plugged.polled.file_servers.add(&tag, ends, device)?;
         }

@@ -1,8 +1,12 @@
-//! A directory of the host, accessed by FUSE requests. A [`FileServer`], which has guest memory mapped itself, carries
-//! the requests out; the device only takes them from its queues and puts the answers back. Many may be in flight.
+//! A directory of the host, accessed by FUSE requests, or by those of 9p where the guest's kernel knows nothing else. A
+//! [`FileServer`], which has guest memory mapped itself, carries the requests out; the device only takes them from its
+//! queues and puts the answers back. Many may be in flight.
 //!
 //! There may be several queues for requests, one for each processor, so that each of them is interrupted for what it
 //! has asked for (Linux uses them from 6.11 on).
+//!
+//! The two differ in the device's number and configuration, and in where a request says what it is ([`Protocol`]). A
+//! device for 9p has one queue.
 //!
 //! When the server is gone, every request to the file system fails, and none waits for ever.
 
@@ -16,7 +20,7 @@ use machine::memory::Memory;
 use machine::saved::{self, Unfit};
 use vm_memory::GuestAddress;
 
-use bits::{CLASS, NUMBER, REQUEST_QUEUE_SIZE, TAG_BYTES, URGENT_QUEUE_SIZE, header};
+use bits::{CLASS, NUMBER, REQUEST_QUEUE_SIZE, TAG_BYTES, URGENT_QUEUE_SIZE, header, nine};
 
 use super::{Broken, Chain, Device, Kind, Segment, Serving, scatter};
 use crate::limits::MAX_REQUEST_QUEUES;
@@ -24,14 +28,26 @@ use crate::limits::MAX_REQUEST_QUEUES;
 /// What it is.
 pub const KIND: Kind = Kind { name: "virtio-fs", number: NUMBER, class: CLASS };
 
+/// The same for 9p.
+pub const NINE_KIND: Kind = Kind { name: "virtio-9p", number: nine::NUMBER, class: CLASS };
+
+/// What the guest's driver speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// FUSE.
+    Fuse,
+    /// 9P2000.L.
+    Nine,
+}
+
 /// The server is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
 
 /// Carries requests out. Nothing here waits.
 pub trait FileServer: Send {
-    /// Take a request on, which asks for what FUSE calls by this number, or so it says; false if there is no
-    /// room for it now, but will be after an answer.
+    /// Take a request on, which asks for what FUSE calls by this number, or for the like, or so it says; false if there
+    /// is no room for it now, but will be after an answer.
     ///
     /// # Errors
     ///
@@ -76,6 +92,7 @@ struct Flight {
 
 /// The device.
 pub struct FileSystem {
+    protocol: Protocol,
     server: Box<dyn FileServer>,
     tag: String,
     queue_sizes: Vec<u16>,
@@ -94,7 +111,22 @@ impl FileSystem {
     pub fn new(tag: &str, server: Box<dyn FileServer>, queues: usize) -> Self {
         let mut queue_sizes = vec![URGENT_QUEUE_SIZE];
         queue_sizes.resize(1 + queues.clamp(1, MAX_REQUEST_QUEUES), REQUEST_QUEUE_SIZE);
+        Self::with(Protocol::Fuse, tag, server, queue_sizes)
+    }
+
+    /// The same for 9p.
+    pub fn nine(tag: &str, server: Box<dyn FileServer>) -> Self {
+        Self::with(Protocol::Nine, tag, server, vec![nine::QUEUE_SIZE])
+    }
+
+    fn with(
+        protocol: Protocol,
+        tag: &str,
+        server: Box<dyn FileServer>,
+        queue_sizes: Vec<u16>,
+    ) -> Self {
         let mut device = Self {
+            protocol,
             server,
             tag: tag.to_owned(),
             queue_sizes,
@@ -126,7 +158,7 @@ impl FileSystem {
     /// Hand a request on; false if it has to wait.
     fn submit(&mut self, memory: &dyn Memory, queue: usize, chain: &Chain) -> bool {
         let token = self.next;
-        let Head { opcode, unique } = Head::of(memory, &chain.readable);
+        let Head { opcode, unique } = Head::of(self.protocol, memory, &chain.readable);
         if !self.is_gone {
             match self.server.submit(token, opcode, chain) {
                 Ok(true) => {}
@@ -151,7 +183,7 @@ impl FileSystem {
         if self.is_gone {
             let lost = self.flights.extract_if(|_, flight| flight.queue == queue);
             for (_, flight) in lost.collect::<Vec<_>>() {
-                let length = refuse(serving.memory(), &flight)?;
+                let length = refuse(self.protocol, serving.memory(), &flight)?;
                 serving.finish(flight.head, length)?;
             }
         }
@@ -168,40 +200,69 @@ struct Head {
 
 impl Head {
     /// That of the request in these segments; all zero if it has none.
-    fn of(memory: &dyn Memory, readable: &[Segment]) -> Self {
-        const END: usize = header::UNIQUE + 8;
-        let mut bytes = [0; END];
-        match readable.first() {
-            Some(first) if first.length as usize >= END => {
-                if memory.read(GuestAddress(first.address), &mut bytes).is_err() {
-                    return Self::default();
-                }
-            }
-            _ => return Self::default(),
-        }
+    fn of(protocol: Protocol, memory: &dyn Memory, readable: &[Segment]) -> Self {
+        let head = match protocol {
+            Protocol::Fuse => Self::of_fuse(memory, readable),
+            Protocol::Nine => Self::of_nine(memory, readable),
+        };
+        head.unwrap_or_default()
+    }
+
+    fn of_fuse(memory: &dyn Memory, readable: &[Segment]) -> Option<Self> {
+        let bytes: [u8; header::UNIQUE + 8] = beginning(memory, readable)?;
         let (opcode, unique) = bytes[header::OPCODE..].split_at(header::UNIQUE - header::OPCODE);
         let opcode = opcode.try_into().map_or(0, u32::from_le_bytes);
-        Self { opcode, unique: unique.try_into().unwrap_or_default() }
+        Some(Self { opcode, unique: unique.try_into().unwrap_or_default() })
+    }
+
+    fn of_nine(memory: &dyn Memory, readable: &[Segment]) -> Option<Self> {
+        let bytes: [u8; nine::HEAD_BYTES] = beginning(memory, readable)?;
+        let mut unique = [0; 8];
+        unique[..2].copy_from_slice(&bytes[nine::TAG..]);
+        Some(Self { opcode: nine::opcode(bytes[nine::KIND]), unique })
     }
 }
 
+/// The first bytes of a request, if they are in its first segment.
+fn beginning<const COUNT: usize>(memory: &dyn Memory, readable: &[Segment]) -> Option<[u8; COUNT]> {
+    let mut bytes = [0; COUNT];
+    let first = readable.first().filter(|first| first.length as usize >= COUNT)?;
+    memory.read(GuestAddress(first.address), &mut bytes).ok()?;
+    Some(bytes)
+}
+
 /// Answer that it went wrong.
-fn refuse(memory: &dyn Memory, flight: &Flight) -> Result<u32, Broken> {
-    if Chain::bytes(&flight.writable) < header::ANSWER_BYTES.into() {
+fn refuse(protocol: Protocol, memory: &dyn Memory, flight: &Flight) -> Result<u32, Broken> {
+    let answer = match protocol {
+        Protocol::Fuse => {
+            let error = (-header::INPUT_OUTPUT_ERROR).to_le_bytes();
+            [&header::ANSWER_BYTES.to_le_bytes()[..], &error, &flight.unique].concat()
+        }
+        Protocol::Nine => {
+            let (kind, error) = ([nine::ERROR], header::INPUT_OUTPUT_ERROR.to_le_bytes());
+            let head = nine::ERROR_BYTES.to_le_bytes();
+            [&head[..], &kind, &flight.unique[..2], &error].concat()
+        }
+    };
+    if Chain::bytes(&flight.writable) < answer.len() as u64 {
         return Ok(0);
     }
-    let error = (-header::INPUT_OUTPUT_ERROR).to_le_bytes();
-    let answer = [&header::ANSWER_BYTES.to_le_bytes()[..], &error, &flight.unique].concat();
     Ok(scatter(memory, &flight.writable, &answer)?)
 }
 
 impl Device for FileSystem {
     fn kind(&self) -> Kind {
-        KIND
+        match self.protocol {
+            Protocol::Fuse => KIND,
+            Protocol::Nine => NINE_KIND,
+        }
     }
 
     fn features(&self) -> u64 {
-        0
+        match self.protocol {
+            Protocol::Fuse => 0,
+            Protocol::Nine => nine::MOUNT_TAG,
+        }
     }
 
     fn queue_sizes(&self) -> &[u16] {
@@ -210,6 +271,10 @@ impl Device for FileSystem {
 
     fn configuration(&self) -> Vec<u8> {
         let mut bytes = self.tag.as_bytes().to_vec();
+        if self.protocol == Protocol::Nine {
+            bytes.truncate(TAG_BYTES);
+            return [&(bytes.len() as u16).to_le_bytes()[..], &bytes].concat();
+        }
         bytes.resize(TAG_BYTES, 0);
         let request_queues = self.queue_sizes.len() as u32 - 1;
         bytes.extend(request_queues.to_le_bytes());

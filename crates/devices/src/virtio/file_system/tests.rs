@@ -203,3 +203,24 @@ fn a_directory_that_is_another_is_refused() {
     // What nobody could keep is not known any more, and is not missed before it is asked for.
     assert!(rig.going_on(device("root", &Puppet::default())).is_ok());
 }
+
+#[test]
+fn a_device_for_9p_has_one_queue_and_its_own_answers() {
+    let puppet = Puppet::default();
+    puppet.0.lock().unwrap().room = 9;
+    let device = FileSystem::nine("biv0", Box::new(puppet.clone()));
+    assert_eq!((device.kind().number, device.features(), device.queue_sizes()), (9, 1, &[128][..]));
+    assert_eq!(device.configuration(), b"\x04\0biv0");
+    let mut rig = Rig::started(device);
+    rig.memory.write_slice(&[23, 0, 0, 0, 116, 0x34, 0x12], GuestAddress(0x5000)).unwrap();
+    rig.chain(0, &[(0x5000, 23, 0), (0x6000, 11, WRITE), (0x6100, 80, WRITE)]);
+    rig.offer(0);
+    rig.kick();
+    assert_eq!(puppet.0.lock().unwrap().opcodes, [15]);
+    puppet.0.lock().unwrap().is_gone = true;
+    rig.shared.serve(1);
+    assert_eq!(rig.used(), [(0, 11)]);
+    let mut answer = [0; 11];
+    rig.memory.read_slice(&mut answer, GuestAddress(0x6000)).unwrap();
+    assert_eq!(answer, [11, 0, 0, 0, 7, 0x34, 0x12, 5, 0, 0, 0]);
+}
