@@ -359,10 +359,7 @@ impl v1::Domain for Server {
             Some(hub) if !hub.has_started() => {
                 Err((503, "its command has not started yet".to_owned()))
             }
-            _ if !self.snapshots.are_possible => {
-                Err((409, "it has a device that a snapshot cannot contain".to_owned()))
-            }
-            _ => Ok(()),
+            _ => self.snapshots.obstacle.map_or(Ok(()), |why| Err((409, why.to_owned()))),
         }
     }
 

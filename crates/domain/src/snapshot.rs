@@ -87,8 +87,8 @@ enum Step {
 /// The snapshots of a domain, of which one is taken at a time.
 #[derive(Default)]
 pub struct Snapshots {
-    /// Whether one can keep all that the machine has.
-    pub are_possible: bool,
+    /// Why none can keep all that the machine has, if none can.
+    pub obstacle: Option<&'static str>,
     /// What is noted of the machine's modules ([`Note::has_modules`]).
     has_modules: bool,
     /// The one that is being taken.
@@ -96,10 +96,10 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Those of a domain of which they are, or are not, possible.
+    /// Those of a domain, unless there is something against them.
     #[must_use]
-    pub fn new(are_possible: bool, has_modules: bool) -> Self {
-        Self { are_possible, has_modules, taking: None }
+    pub fn new(obstacle: Option<&'static str>, has_modules: bool) -> Self {
+        Self { obstacle, has_modules, taking: None }
     }
 
     /// Take one for others, as soon as the guest's init is up.

@@ -32,6 +32,7 @@ mod layers;
 mod modprobe;
 mod modules;
 mod network;
+mod nine;
 mod pages;
 mod process_one;
 mod random;

@@ -1,6 +1,6 @@
 //! The root file system, if it is not the one that the kernel has unpacked: a directory of the host
-//! through virtio-fs, an image of one on a disk, layers of one on the partitions of a disk, or a disk; all but the last
-//! mostly below an overlay in memory. And other directories of the host.
+//! through virtio-fs or 9p, an image of one on a disk, layers of one on the partitions of a disk, or a disk; all but
+//! the last mostly below an overlay in memory. And other directories of the host.
 
 use std::ffi::CString;
 use std::fs;
@@ -9,18 +9,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
-use protocol::mounts::{Kind, Layers, Mount};
+use protocol::mounts::{FileSystem, Kind, Layers, Mount};
 use rustix::fs::getxattr;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_move};
 
 use crate::layers::copy_owner;
-use crate::{accounts, disk, stores};
+use crate::{accounts, disk, nine, stores};
 
 /// What a kernel lacks that knows no virtio-fs.
 const NO_DRIVER: &str = "the guest's kernel cannot mount directories of the host: fuse and \
                          virtiofs must be \
-                         built in (CONFIG_FUSE_FS, CONFIG_VIRTIO_FS)";
+                         built in (CONFIG_FUSE_FS, CONFIG_VIRTIO_FS), or 9p (CONFIG_9P_FS, \
+                         CONFIG_NET_9P_VIRTIO)";
 
 /// What it lacks if it finds no device.
 const NO_BUS: &str = "the guest's kernel does not find the virtio device of this directory: \
@@ -135,7 +136,11 @@ fn mount_layers(source: &[u8]) -> io::Result<String> {
 pub fn mount_shared(what: &Mount, place: &Path) -> io::Result<()> {
     let flags = if what.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     let source = std::ffi::OsStr::from_bytes(&what.source);
-    mount(source, place, "virtiofs", flags, None).map_err(|errno| match errno {
+    let (file_system, options) = match what.file_system {
+        FileSystem::VirtioFs => ("virtiofs", None),
+        FileSystem::Nine => ("9p", Some(nine::options(what.kind))),
+    };
+    mount(source, place, file_system, flags, options).map_err(|errno| match errno {
         Errno::NODEV => io::Error::other(NO_DRIVER),
         // The file system is there, and the device is not.
         Errno::INVAL | Errno::NOENT => io::Error::other(NO_BUS),

@@ -7,18 +7,30 @@
 pub struct Mount {
     /// How.
     pub kind: Kind,
-    /// What: the tag of a virtio file system, the name of a disk's device, or its serial number.
+    /// What: the tag of a directory of the host's, the name of a disk's device, or its serial number.
     pub source: Vec<u8>,
     /// Where, an absolute path; for a root it is `/`.
     pub place: Vec<u8>,
     /// Nothing may be written there.
     pub is_read_only: bool,
+    /// By which file system, if it is a directory of the host's.
+    pub file_system: FileSystem,
+}
+
+/// File systems that directories of the host's are mounted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FileSystem {
+    /// virtio-fs.
+    #[default]
+    VirtioFs,
+    /// 9p, where the kernel has no virtio-fs.
+    Nine,
 }
 
 /// Kinds of mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The root: a virtio file system that is only read, with an overlay in the guest's memory.
+    /// The root: a directory of the host's that is only read, with an overlay in the guest's memory.
     OverlaidRoot,
     /// The root: a file system (EROFS) on the disk with that serial number, or, where disks have none, of that name,
     /// with such an overlay.
@@ -26,13 +38,13 @@ pub enum Kind {
     /// The root: file systems (EROFS) on the first partitions of a disk, each over those before it, with such an
     /// overlay over all. The source is the disk as before, a space, and how many they are ([`Layers`]).
     OverlaidLayers,
-    /// The root: a virtio file system.
+    /// The root: a directory of the host's.
     Root,
     /// The root: a disk, or a partition of one.
     DiskRoot,
-    /// A virtio file system somewhere.
+    /// A directory of the host's somewhere.
     Directory,
-    /// A virtio file system with modules of the kernel, below its release, unless the root has some.
+    /// A directory of the host's with modules of the kernel, below its release, unless the root has some.
     Modules,
     /// One with those that the kernel is to have, whatever the root has.
     OwnModules,
@@ -47,6 +59,13 @@ const KINDS: [(&[u8], Kind); 8] = [
     (b"directory", Kind::Directory),
     (b"modules", Kind::Modules),
     (b"own-modules", Kind::OwnModules),
+];
+
+const OPTIONS: [(&[u8], bool, FileSystem); 4] = [
+    (b"ro", true, FileSystem::VirtioFs),
+    (b"rw", false, FileSystem::VirtioFs),
+    (b"ro,9p", true, FileSystem::Nine),
+    (b"rw,9p", false, FileSystem::Nine),
 ];
 
 impl Kind {
@@ -96,7 +115,10 @@ impl Mount {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let name =
             KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or(&b""[..], |kind| kind.0);
-        let options: &[u8] = if self.is_read_only { b"ro" } else { b"rw" };
+        let options = OPTIONS.iter().find(|(_, is_read_only, file_system)| {
+            (*is_read_only, *file_system) == (self.is_read_only, self.file_system)
+        });
+        let options = options.map_or(&b""[..], |options| options.0);
         for part in [name, &self.source, &self.place, options] {
             out.extend_from_slice(part);
             out.push(0);
@@ -116,13 +138,11 @@ impl Mount {
             let name = next()?;
             let kind = KINDS.iter().find(|(known, _)| *known == name).ok_or(NoMounts)?.1;
             let (source, place) = (next()?.to_vec(), next()?.to_vec());
-            let is_read_only = match next()? {
-                b"ro" => true,
-                b"rw" => false,
-                _ => return Err(NoMounts),
-            };
+            let options = next()?;
+            let options = OPTIONS.iter().find(|(known, ..)| *known == options).ok_or(NoMounts)?;
+            let (_, is_read_only, file_system) = *options;
             match place.first() {
-                Some(b'/') => Ok(Mount { kind, source, place, is_read_only }),
+                Some(b'/') => Ok(Mount { kind, source, place, is_read_only, file_system }),
                 _ => Err(NoMounts),
             }
         };
@@ -142,12 +162,14 @@ mod tests {
                 source: b"root".to_vec(),
                 place: b"/".to_vec(),
                 is_read_only: true,
+                file_system: FileSystem::VirtioFs,
             },
             Mount {
                 kind: Kind::Directory,
                 source: b"volume0".to_vec(),
                 place: b"/home/\xff a".to_vec(),
                 is_read_only: false,
+                file_system: FileSystem::Nine,
             },
         ];
         let mut bytes = Vec::new();
@@ -167,7 +189,8 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
-        let wrong: [&[u8]; 6] = [
+        let wrong: [&[u8]; 7] = [
+            b"root\0a\0/\0rw,8p\0",
             b"root\0a\0/\0rw",
             b"root\0a\0/\0",
             b"boot\0a\0/\0rw\0",

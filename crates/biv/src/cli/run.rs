@@ -62,8 +62,8 @@ pub struct Run {
     pub print_spec: bool,
 
     /// Boot this kernel: a bzImage, an ELF file with a PVH note or a Multiboot header, or the version of
-    /// one that `biv kernel` has fetched, such as 6.12. A bzImage that can mount the host's files (virtio-fs, overlayfs
-    /// and virtio's PCI bus, built in or as modules) has the same user space as the default one, another has busybox
+    /// one that `biv kernel` has fetched, such as 6.12. A bzImage that can mount the host's files (virtio's PCI bus,
+    /// virtio-fs or 9p, overlayfs; built in or as modules) has the same user space as the default one, another busybox
     #[arg(long, value_name = "FILE|VERSION", value_hint = ValueHint::FilePath,
         add = ArgValueCandidates::new(candidates::kernels))]
     pub kernel: Option<PathBuf>,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use files::{Owners, Share};
-use protocol::mounts::{Kind, Mount};
+use protocol::mounts::{FileSystem, Kind, Mount};
 use provision::caches::Held;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{getgid, getgroups, getuid};
@@ -26,6 +26,9 @@ use serde::{Deserialize, Serialize};
 
 /// The drivers that mounting them takes, in the order in which they are loaded.
 const DRIVERS: &[&str] = &["fuse", "virtiofs"];
+
+/// The same by 9p.
+pub const NINE_DRIVERS: &[&str] = &["9pnet", "9pnet_virtio", "9p"];
 
 /// What a guest mounts its modules by.
 const MODULES: &str = "modules";
@@ -88,6 +91,8 @@ enum Secrets {
 pub struct Directories {
     mounts: Vec<Mount>,
     shared: Vec<SharedDirectory>,
+    /// By which file system the guest mounts them all.
+    pub file_system: FileSystem,
     /// The guest looks like the host, to who started it.
     pub is_the_host: bool,
     /// Where the command starts.
@@ -182,7 +187,16 @@ impl Directories {
     /// The root is a disk of that name.
     pub fn set_root_disk(&mut self, name: String, is_read_only: bool) {
         let (source, place) = (name.into_bytes(), b"/".to_vec());
-        self.mounts.insert(0, Mount { kind: Kind::DiskRoot, source, place, is_read_only });
+        self.mounts.insert(
+            0,
+            Mount {
+                kind: Kind::DiskRoot,
+                source,
+                place,
+                is_read_only,
+                file_system: FileSystem::default(),
+            },
+        );
     }
 
     /// The root is the same as a disk of this machine's, or layers on one: nobody has to serve it. No directory may be
@@ -196,7 +210,13 @@ impl Directories {
                 (root.kind, root.source) = (kind, source);
             }
             None => {
-                let root = Mount { kind, source, place: b"/".to_vec(), is_read_only: true };
+                let root = Mount {
+                    kind,
+                    source,
+                    place: b"/".to_vec(),
+                    is_read_only: true,
+                    file_system: FileSystem::default(),
+                };
                 self.mounts.insert(0, root);
             }
         }
@@ -206,7 +226,13 @@ impl Directories {
     /// The guest's kernel can load the modules in a directory. All others are there already.
     pub fn add_modules(&mut self, kind: Kind, path: PathBuf, share: Share) {
         let (source, place) = (MODULES.into(), b"/lib/modules".to_vec());
-        self.mounts.push(Mount { kind, source, place, is_read_only: true });
+        self.mounts.push(Mount {
+            kind,
+            source,
+            place,
+            is_read_only: true,
+            file_system: FileSystem::default(),
+        });
         // It comes first: one that a restored machine lacks is one of the user's.
         self.shared.insert(0, SharedDirectory { tag: MODULES.to_owned(), share });
         self.modules = Some(path);
@@ -217,7 +243,11 @@ impl Directories {
         let (has_shares, has_disk) = (!self.is_empty(), self.image_disk.is_some());
         // Modules need none, and if another needs one, they have it.
         let has_files = self.shared.iter().any(|directory| directory.tag != MODULES);
-        let shares = DRIVERS.iter().filter(|_| has_shares);
+        let shares = match self.file_system {
+            FileSystem::VirtioFs => DRIVERS,
+            FileSystem::Nine => NINE_DRIVERS,
+        };
+        let shares = shares.iter().filter(|_| has_shares);
         let disk = image_disk::DRIVERS.iter().filter(|_| has_disk);
         let overlay = [&OVERLAY].into_iter().filter(|_| has_files || has_disk);
         shares.chain(disk).chain(overlay).copied().collect()
@@ -282,6 +312,7 @@ impl Directories {
             source: tag.clone().into_bytes(),
             place: place.as_os_str().as_bytes().to_vec(),
             is_read_only: !share.is_writable,
+            file_system: FileSystem::default(),
         });
         self.shared.push(SharedDirectory { tag, share });
         Ok(())
@@ -343,6 +374,16 @@ impl Directories {
         self.shared.iter().any(|directory| directory.share.is_written_back)
     }
 
+    /// Why a guest that has mounted them cannot go on elsewhere, if it cannot. What it calls its files by over 9p is
+    /// not saved.
+    pub fn obstacle(&self) -> Option<&'static str> {
+        let is_saved = self.is_empty() || self.file_system == FileSystem::VirtioFs;
+        (!is_saved).then_some(
+            "its kernel has no virtio-fs, and has mounted directories of the host by 9p, which a \
+             snapshot cannot contain",
+        )
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.shared.len()
@@ -351,7 +392,10 @@ impl Directories {
     /// The list for the guest's init.
     pub fn list(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        self.mounts.iter().for_each(|mount| mount.encode(&mut bytes));
+        let file_system = self.file_system;
+        for mount in &self.mounts {
+            Mount { file_system, ..mount.clone() }.encode(&mut bytes);
+        }
         bytes
     }
 
@@ -379,10 +423,14 @@ impl Directories {
             controls.push(control);
             Ok(controls.len() - 1)
         };
+        let is_nine = self.file_system == FileSystem::Nine;
         let directories: Result<_, Error> = self
             .shared
             .into_iter()
-            .map(|directory| Ok((server_of(&directory.share)?, directory)))
+            .map(|mut directory| {
+                directory.share.is_nine = is_nine;
+                Ok((server_of(&directory.share)?, directory))
+            })
             .collect();
         let directories = directories?;
         Ok(Some(SharedDirectories { controls, directories }))

@@ -2,7 +2,7 @@
 //! its file and its modules tell.
 //!
 //! A machine with such a kernel shows its user's files as any other does, if the kernel can mount
-//! them: over virtio's PCI bus, by virtio-fs, below an overlay. Whether it can is known before it
+//! them: over virtio's PCI bus, by virtio-fs or else by 9p, below an overlay. Whether it can is known before it
 //! boots, because what runs in the machine depends on it: the user's command in the user's
 //! directory, or busybox.
 //!
@@ -18,10 +18,12 @@
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
+use protocol::mounts::FileSystem;
 use provision::modules::Given;
 use spec::Spec;
 use vmm::Contents;
 
+use super::directories::NINE_DRIVERS;
 use super::error::Error;
 use super::{files, modules};
 use crate::unpack;
@@ -38,9 +40,12 @@ struct Driver {
     option: &'static str,
 }
 
-const DRIVERS: [Driver; 6] = [
+const DRIVERS: [Driver; 9] = [
     Driver { name: "virtio_pci", mark: b"virtio-pci\0", option: "CONFIG_VIRTIO_PCI" },
     Driver { name: "virtiofs", mark: b"virtiofs\0", option: "CONFIG_VIRTIO_FS" },
+    Driver { name: "9pnet", mark: b"9P2000.L", option: "CONFIG_NET_9P" },
+    Driver { name: "9pnet_virtio", mark: b"9pnet_virtio\0", option: "CONFIG_NET_9P_VIRTIO" },
+    Driver { name: "9p", mark: b"posixacl\0", option: "CONFIG_9P_FS" },
     Driver { name: "virtio_blk", mark: b"virtio_blk\0", option: "CONFIG_VIRTIO_BLK" },
     Driver { name: "xen-blkfront", mark: b"xen_blkfront\0", option: "CONFIG_XEN_BLKDEV_FRONTEND" },
     Driver { name: "overlay", mark: b"redirect_dir", option: "CONFIG_OVERLAY_FS" },
@@ -104,6 +109,17 @@ impl GivenKernel {
         Ok(missing)
     }
 
+    /// By which file system it mounts directories: virtio-fs, unless it has nothing but 9p.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lacks`].
+    pub fn file_system(&self) -> Result<FileSystem, Error> {
+        let knows_only_nine =
+            !self.lacks(&["virtiofs"])?.is_empty() && self.lacks(NINE_DRIVERS)?.is_empty();
+        Ok(if knows_only_nine { FileSystem::Nine } else { FileSystem::VirtioFs })
+    }
+
     /// The modules among these drivers, and what they need, in the order in which they are loaded.
     ///
     /// # Errors
@@ -161,6 +177,8 @@ mod tests {
         check(b"\0virtio-pci-modern\0a virtiofs tag\0erofs: x\0", &[]);
         check(b"\0xen_blkfront.max\0", &[]);
         check(b"\0xen_blkfront\0", &["xen-blkfront"]);
+        check(b"\x009p2000.L\x009p\0virtio_9pnet\0", &[]);
+        check(b"\x009P2000.L\x009pnet_virtio\0posixacl\0", &["9pnet", "9pnet_virtio", "9p"]);
         check(b"\0virtiofs\0erofs\0redirect_dir\0", &["virtiofs", "overlay", "erofs"]);
     }
 

@@ -24,6 +24,7 @@ use super::{disk, files, plugged};
 use crate::domain::{Beginning, Domain, Plan};
 use crate::{unpack, vsock};
 use hub::Conversation;
+use protocol::mounts::FileSystem;
 use provision::initramfs;
 use provision::{self, Part, kernels};
 
@@ -107,6 +108,14 @@ impl Kernel {
             Self::OnDisk(..) | Self::Firmware(..) => Ok(names.to_vec()),
         }
     }
+
+    /// By which file system it mounts directories of the host's.
+    fn file_system(&self) -> Result<FileSystem, Error> {
+        match self {
+            Self::Given(kernel) => kernel.file_system(),
+            _ => Ok(FileSystem::VirtioFs),
+        }
+    }
 }
 
 /// The name of a kernel that is not a file: a version is not a path of more than one part.
@@ -151,7 +160,10 @@ impl UserSpace {
         let missing = match root {
             Some(root) if root.is_for_disk(spec) => described(&kernel.lacks(on_disks(spec))?),
             _ if is_paravirtual(spec) => "virtio (--xen)".to_owned(),
-            _ => described(&kernel.lacks(&["virtio_pci", "virtiofs", "overlay"])?),
+            _ => described(&match kernel.file_system()? {
+                FileSystem::VirtioFs => kernel.lacks(&["virtio_pci", "virtiofs", "overlay"])?,
+                FileSystem::Nine => kernel.lacks(&["virtio_pci", "overlay"])?,
+            }),
         };
         match root {
             _ if missing.is_empty() => Ok(Self::Shared),
@@ -309,6 +321,7 @@ impl Guest {
         if let Some(modules) = Modules::choose(own.as_ref(), of_package)? {
             modules.show(&mut directories);
         }
+        directories.file_system = kernel.file_system()?;
         let drivers = match user_space {
             UserSpace::Plain => Vec::new(),
             _ => drivers_of(&drivers(spec, &directories))?,
@@ -604,8 +617,8 @@ fn module(data: Vec<u8>) -> Module {
     Module { data: Contents::new(data), command_line: String::new() }
 }
 
-/// Whether a machine of this description can be given the same host resources again.
-pub fn can_be_restored(spec: &Spec) -> bool {
+/// Why a machine of this description cannot be given the same host resources again, if it cannot.
+pub fn obstacle(spec: &Spec) -> Option<&'static str> {
     // What such a disk has is gone with its machine, and who is connected is not told. Two domains on a network do not
     // have one address.
     let is_connected = spec.sockets().next().is_some()
@@ -613,7 +626,8 @@ pub fn can_be_restored(spec: &Spec) -> bool {
         || spec.shared_network().is_some();
     // Its chips and its ROM are in no snapshot.
     let has_firmware = spec.boot.firmware.is_some();
-    !has_firmware && !spec.disks().any(|disk| disk.snapshot) && !is_connected
+    let cannot = has_firmware || is_connected || spec.disks().any(|disk| disk.snapshot);
+    cannot.then_some("it has a device that a snapshot cannot contain")
 }
 
 /// The kernel's parameters as far as the machine itself depends on them: those of the user's, after the console that

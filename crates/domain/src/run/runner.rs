@@ -84,6 +84,7 @@ fn run_guest(
         || spec.disks().any(spec::Disk::keeps_writes)
         || spec.boot.firmware.as_ref().is_some_and(spec::Firmware::keeps_writes);
     let has_modules = guest.directories.modules.is_some();
+    let obstacle = guest::obstacle(spec).or_else(|| guest.directories.obstacle());
     // Nobody removes a cache before the machine's end.
     let _held = std::mem::take(&mut guest.directories.held);
     let start = std::mem::take(&mut guest.start);
@@ -111,7 +112,7 @@ fn run_guest(
     let copy = spec.watch.console.as_deref().map(backends::create).transpose()?;
     let parameter = network.map(|network| network.connect(&mut configuration, domain));
     let parameter = parameter.transpose()?;
-    let snapshots = Snapshots::new(guest::can_be_restored(spec), has_modules);
+    let snapshots = Snapshots::new(obstacle, has_modules);
     configuration.held = debugging::offer(&spec.watch, domain).map_err(Error::Gdb)?;
     // Everything is open.
     remark.iter().chain(&of_firmware).for_each(|remark| say(remark));
