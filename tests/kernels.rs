@@ -55,6 +55,27 @@ pub fn pulled(suite: &str, version: &str) -> Result<String, String> {
     find()?.ok_or_else(|| format!("{version} is not there, though it was fetched"))
 }
 
+/// A directory with such a kernel as `vmlinuz` and its modules in `lib/modules`, without an index.
+///
+/// # Errors
+///
+/// Why apt cannot get it.
+pub fn debian_with_modules(suite: &str, meta_package: &str) -> Result<PathBuf, String> {
+    let _one = DOWNLOAD.lock().unpoisoned();
+    let done = cache_directory().join(format!("{suite}-{meta_package}-modules"));
+    if !done.exists() {
+        let apt = Apt::new(&format!("{suite}-{meta_package}-modules"), suite)?;
+        apt.unpack(&apt.kernel_package(meta_package)?, "./boot ./lib")?;
+        let io = |error: std::io::Error| error.to_string();
+        let fresh = apt.work.join("fresh");
+        fs::create_dir(&fresh).map_err(io)?;
+        fs::rename(apt.image()?, fresh.join("vmlinuz")).map_err(io)?;
+        fs::rename(apt.files().join("lib"), fresh.join("lib")).map_err(io)?;
+        fs::rename(&fresh, &done).map_err(io)?;
+    }
+    Ok(done)
+}
+
 /// A directory with such a kernel as `vmlinuz` and what its modules are built with in `headers`.
 ///
 /// # Errors

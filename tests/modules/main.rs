@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod nine;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
