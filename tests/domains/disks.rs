@@ -87,7 +87,8 @@ fn a_disk_goes_on_from_a_snapshot_with_requests_in_all_of_its_queues() {
         place.says(&["restore", "-d", "--name", after, file]);
         check_that_both_queues_are_used(&place, after);
     }
-    assert!(place.exec("three", "touch /tmp/end").status.success());
+    // The machine may have ended before the host has heard that this has.
+    place.exec("three", "touch /tmp/end");
     wait_for("it ends", || log("three").contains("rounds"));
     let said = log("three");
     let last = said.lines().last().and_then(|line| line.strip_prefix("rounds "));

@@ -79,7 +79,9 @@ fn domains_go_on_from_a_snapshot_as_often_as_one_likes() {
 #[test]
 fn one_that_is_not_detached_has_the_commands_streams_and_status() {
     let place = Place::new();
-    let script = "until test -e /tmp/go; do sleep 0.1; done; echo out; echo err >&2; exit 7";
+    // Whoever says that it may go on is to hear that he has said so, before the machine ends.
+    let script =
+        "until test -e /tmp/go; do sleep 0.1; done; sleep 1; echo out; echo err >&2; exit 7";
     place.detach("one", script);
     let file = place.snapshot("one", &[]);
     let path = file.to_str().expect("it is UTF-8");
