@@ -102,7 +102,8 @@ fn overlay(root: &Mount, prepare: impl FnOnce(&Path, &Path) -> io::Result<()>) -
     if root.kind == Kind::OverlaidRoot {
         accounts::replace_unreadable(Path::new(WORK));
     }
-    stores::prepare(Path::new(WORK), &Path::new(ABOVE).join("stores"))
+    stores::prepare(Path::new(WORK), &Path::new(ABOVE).join("stores"));
+    Ok(())
 }
 
 /// Mounts layers, and all of them, to be looked at, at [`BELOW`]; returns how overlayfs is told of them, the highest

@@ -31,15 +31,12 @@ const STATE: [&str; 2] = ["var", "var/lib"];
 /// Who may look into one that is made here: its engine makes it so.
 const MODE: u32 = 0o700;
 
-/// Gives the engines in `root`, an overlay that nobody has entered, their directories, which lie in `memory`.
-///
-/// # Errors
-///
-/// There is no memory, or the file system cannot be mounted.
-pub fn prepare(root: &Path, memory: &Path) -> io::Result<()> {
+/// Gives the engines in `root`, an overlay that nobody has entered, their directories, which lie in `memory`. A machine
+/// without them is one all the same.
+pub fn prepare(root: &Path, memory: &Path) {
     // A link would lead out of a root that is not entered.
     if !STATE.iter().all(|part| is_directory(&root.join(part))) {
-        return Ok(());
+        return;
     }
     let has = |program: &str| {
         PROGRAMS.iter().any(|place| root.join(place).join(program).symlink_metadata().is_ok())
@@ -48,18 +45,19 @@ pub fn prepare(root: &Path, memory: &Path) -> io::Result<()> {
         ENGINES.iter().filter(|(program, _)| has(program)).map(|(_, store)| *store).collect();
     stores.dedup();
     for store in stores {
-        let place = root.join(STATE[1]).join(store);
-        if place.symlink_metadata().is_err() {
-            DirBuilder::new().mode(MODE).create(&place)?;
-        }
-        if is_directory(&place)
-            && fs::read_dir(&place).is_ok_and(|mut there| there.next().is_none())
-        {
-            let source = memory.join(store);
-            fs::create_dir_all(&source)?;
-            copy_owner(&place, &source)?;
-            mount_bind(&source, &place)?;
-        }
+        let _ = mount_store(&root.join(STATE[1]).join(store), &memory.join(store));
+    }
+}
+
+/// Mounts one, if nothing is there.
+fn mount_store(place: &Path, source: &Path) -> io::Result<()> {
+    if place.symlink_metadata().is_err() {
+        DirBuilder::new().mode(MODE).create(place)?;
+    }
+    if is_directory(place) && fs::read_dir(place)?.next().is_none() {
+        fs::create_dir_all(source)?;
+        copy_owner(place, source)?;
+        mount_bind(source, place)?;
     }
     Ok(())
 }
