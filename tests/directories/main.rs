@@ -152,6 +152,10 @@ fn volumes_can_be_written_or_not() {
     assert!(!place.share().join("made").exists());
     says(&place.0, &["--busybox", "--volume", &place.volume("")], script);
     assert_eq!(place.read("made"), "made\n");
+    // As podman has it.
+    fs::remove_file(place.share().join("made")).unwrap();
+    says(&place.0, &["-v", &place.volume(""), "-m", "256M", "--busybox"], script);
+    assert_eq!(place.read("made"), "made\n");
 }
 
 #[test]

@@ -41,6 +41,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Bits of a subnet's prefix, the fewest and the most.
 const BITS: std::ops::RangeInclusive<u8> = 16..=29;
 
+/// Names that `--network` has another meaning for, as podman's has.
+const RESERVED: [&str; 2] = ["none", "host"];
+
 /// The subnets that networks get who are not given one: the third number of their addresses.
 const CHOICE: std::ops::RangeInclusive<u8> = 1..=254;
 
@@ -56,6 +59,9 @@ pub enum Error {
     /// There is one already.
     #[error("network {0} already exists")]
     Exists(Name),
+    /// Its name has another meaning.
+    #[error("no network is called {0}: `biv run --network {0}` is no network of machines")]
+    Reserved(Name),
     /// Somebody lives in it.
     #[error("network {0} is used by {1}; stop them first")]
     Used(Name, String),
@@ -216,6 +222,9 @@ impl Networks {
     ///
     /// There is one, or there is no subnet, or the host's.
     pub fn create(&self, name: &Name, subnet: Option<Subnet>) -> Result<Network, Error> {
+        if RESERVED.contains(&name.as_str()) {
+            return Err(Error::Reserved(name.clone()));
+        }
         let _changes = self.lock()?;
         if self.find(name.as_str()).is_ok() {
             return Err(Error::Exists(name.clone()));

@@ -21,8 +21,10 @@ mod environment;
 mod firmware;
 mod format;
 mod gdb;
+mod habits;
 mod hardware;
 mod image;
+mod networks;
 pub mod pod;
 pub mod pod_network;
 mod ports;
@@ -106,7 +108,7 @@ impl Cli {
             Ok(arguments) => arguments,
             Err(reason) => Cli::command().error(ErrorKind::InvalidValue, reason).exit(),
         };
-        Cli::try_parse_from(arguments.all).unwrap_or_else(|error| {
+        Cli::of(arguments.all).unwrap_or_else(|error| {
             if let Some(file) = arguments.file.filter(|_| error.use_stderr()) {
                 say(&format!(
                     "options of {} come before those of the command line",
@@ -115,6 +117,18 @@ impl Cli {
             }
             error.exit()
         })
+    }
+
+    /// A command line, with what is typed out of habit as it is meant.
+    fn of(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+        loop {
+            let cli = Cli::try_parse_from(&arguments)?;
+            let Verb::Run(run) = &cli.verb else { return Ok(cli) };
+            match habits::volume(&arguments, &run.command) {
+                Some(place) => arguments[place] = "--volume".into(),
+                None => return Ok(cli),
+            }
+        }
     }
 
     /// The end of this process: what was said makes no sense.
@@ -346,6 +360,13 @@ mod tests {
         let Verb::Run(run) = cli.unwrap().verb else { panic!("not run") };
         assert!(run.interactive && run.tty);
         assert_eq!(run.command, ["ls", "--mem", "-x"]);
+        let line = "biv run -v /a:/b -m 1G -v /c:/d:ro -v ls -v /e:/f";
+        let Verb::Run(run) = Cli::of(line.split(' ').map(Into::into).collect()).unwrap().verb
+        else {
+            panic!("not run")
+        };
+        assert_eq!((run.volume.len(), run.verbose, run.hardware.memory()), (2, 1, 1 << 30));
+        assert_eq!(run.command, ["ls", "-v", "/e:/f"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::environment::read_text;
+use super::habits::with_verb;
 
 /// The variable that names the file. An empty one names none.
 pub const VARIABLE: &str = "BIV_CONFIG";
@@ -39,7 +40,7 @@ impl Arguments {
     ///
     /// The file that the variable names cannot be read, or is no list of options; for people.
     pub fn of_process() -> Result<Self, String> {
-        let given: Vec<_> = std::env::args_os().collect();
+        let given = with_verb(std::env::args_os().collect());
         if !is_run(&given) {
             return Ok(Self { all: given, file: None });
         }

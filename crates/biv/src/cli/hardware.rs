@@ -20,7 +20,8 @@ const STEP: u64 = 256 << 20;
 #[derive(Debug, Default, Args)]
 pub struct Hardware {
     /// Memory of the machine, such as 512M or 8G [default: an eighth of the host's, but 1 to 4 GiB; at most half of it]
-    #[arg(long, visible_alias = "memory", value_name = "SIZE", value_parser = spec::parse_size)]
+    #[arg(short, long, visible_alias = "memory", value_name = "SIZE",
+        value_parser = spec::parse_size)]
     mem: Option<u64>,
 
     /// The most memory that a machine of Xen's interface may ever have (--xen); `biv balloon` and `biv xen set --mem`

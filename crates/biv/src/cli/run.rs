@@ -12,13 +12,13 @@ use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use clap_complete::ArgValueCandidates;
 use spec::{
     Board, Boot, Cache, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net,
-    Network, Ports, Process, Restart, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
+    Ports, Process, Restart, Root, Scheduling, Sockets, Spec, UserExecution, Vif,
 };
 
 use super::firmware::FirmwareOptions;
 use super::gdb::GdbOptions;
 use super::hardware::Hardware;
-use super::ports::published;
+use super::networks::{networks, shared};
 use super::{Environment, Options, Pull, root};
 use crate::candidates;
 use api::status;
@@ -224,7 +224,7 @@ pub struct Run {
     /// the guest cannot mount it, no command runs (status 125). ":suid": as --root-suid; ":anyfs": also show
     /// file systems of unknown types. Faster: ":exclusive": nothing else changes it while the machine runs;
     /// ":writeback": the same, and writes reach the host when files are closed; ":noxattr": no extended
-    /// attributes. ":owners": as --root-owners. Separate several with commas
+    /// attributes. ":owners": as --root-owners. Separate several with commas. -v HOST:GUEST: the same, as podman's
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<Mount>,
 
@@ -251,7 +251,8 @@ pub struct Run {
     pub net: Option<Net>,
 
     /// Share the network NAME (biv network create) with other machines and with pods: they find each other by name. The
-    /// machine reaches what it would reach without, and --publish leads to it; --net user,host adds this host
+    /// machine reaches what it would reach without, and --publish leads to it; --net user,host adds this host. NAME
+    /// "none" is --net none
     #[arg(long, value_name = "NAME", conflicts_with = "vif",
         add = ArgValueCandidates::new(candidates::networks))]
     pub network: Option<Name>,
@@ -538,38 +539,6 @@ impl Run {
     }
 }
 
-/// The network as it is with what `--network` and `--ip` say.
-fn shared(
-    net: Option<Net>,
-    network: Option<Name>,
-    address: Option<Ipv4Addr>,
-    alias: Option<Name>,
-) -> Result<Option<Net>, String> {
-    if network.is_none() {
-        return Ok(net);
-    }
-    match net.unwrap_or(Net::User(User::default())) {
-        Net::User(user) => Ok(Some(Net::User(User { network, address, alias, ..user }))),
-        _ => Err("--network goes with --net user and user,host".to_owned()),
-    }
-}
-
-/// The networks that a machine has, with these ports published, or all that its image exposes; none, if nothing is
-/// said.
-fn networks(
-    net: Option<Net>,
-    publish: Vec<Ports>,
-    publish_all: bool,
-) -> Result<Option<Vec<Network>>, String> {
-    let publish = published(publish)?;
-    // Who publishes ports means the network that they lead to.
-    let publishes = publish_all || !publish.is_empty();
-    let net = net.or(publishes.then(|| Net::User(User::default())));
-    let mut networks = net.map(|net| net.networks(publish)).transpose()?;
-    super::image::publish_exposed(&mut networks, publish_all)?;
-    Ok(networks)
-}
-
 /// A description, as bytes.
 fn read(path: &Path) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut text = Vec::new();
@@ -650,6 +619,8 @@ mod tests {
             assert_eq!(shared(options).to_string(), expected, "{options:?}");
         };
         check(&["--network", "a"], "user,network=a");
+        assert!(spec(&["--network", "none"]).unwrap().networks.is_some_and(|all| all.is_empty()));
+        assert!(spec(&["--network", "host"]).unwrap_err().contains("--net user,host"));
         check(&["--network", "a", "--net", "user,host", "-p", "80:80"], "user,host,network=a");
         check(&["--network=a", "--ip=10.89.1.5"], "user,network=a,ip=10.89.1.5");
         check(&["--network=a", "--network-alias=db"], "user,network=a,alias=db");
