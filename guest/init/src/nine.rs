@@ -1,40 +1,39 @@
 //! How directories of the host's are mounted by 9p. The guest's kernel checks permissions, and each message has 128 KiB
 //! of data.
 
-use std::ffi::CStr;
+use std::ffi::CString;
 
 use protocol::mounts::Kind;
 
-/// What is only read is kept.
-const STILL: &CStr = c"trans=virtio,version=9p2000.L,msize=135168,access=client,cache=loose";
+/// In any case.
+const OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=135168,access=client";
 
-/// What the host may change is looked at when it is opened, and by Linux from 6.8 on when it is read (the file server's
-/// trees say how the kernels differ).
-const SHARED: [((u32, u32), &CStr); 3] = [
-    ((6, 8), c"trans=virtio,version=9p2000.L,msize=135168,access=client,cache=mmap,aname=unkept"),
-    ((6, 4), c"trans=virtio,version=9p2000.L,msize=135168,access=client,cache=mmap"),
-    (
-        (0, 0),
-        c"trans=virtio,version=9p2000.L,msize=135168,access=client,cache=mmap,aname=appending",
-    ),
-];
+/// What the host may change is looked at when it is opened, and by Linux from 6.8 on when it is read: releases, and the
+/// trees that they attach (the file server's trees say how the kernels differ).
+const SHARED: [((u32, u32), &str); 3] =
+    [((6, 8), ",aname=unkept"), ((6, 4), ""), ((0, 0), ",aname=appending")];
 
 /// The options by which one of this kind is mounted by the kernel that runs.
-pub fn options(kind: Kind) -> &'static CStr {
+pub fn options(kind: Kind) -> CString {
     match kind {
-        Kind::OverlaidRoot | Kind::Modules | Kind::OwnModules => STILL,
+        // What is only read is kept.
+        Kind::OverlaidRoot | Kind::Modules | Kind::OwnModules => with("cache=loose", ""),
         _ => shared(rustix::system::uname().release().to_bytes()),
     }
 }
 
 /// Those of what the host may change, for a kernel of this release. One that does not say what it is, is a new one.
-fn shared(release: &[u8]) -> &'static CStr {
+fn shared(release: &[u8]) -> CString {
     let mut numbers = release.split(|byte| !byte.is_ascii_digit()).map(|digits| {
         std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok())
     });
     let own = numbers.next().flatten().zip(numbers.next().flatten()).unwrap_or((u32::MAX, 0));
     let found = SHARED.iter().find(|(first, _)| own >= *first);
-    found.map_or(STILL, |(_, options)| *options)
+    with("cache=mmap", found.map_or("", |(_, tree)| tree))
+}
+
+fn with(cache: &str, tree: &str) -> CString {
+    CString::new(format!("{OPTIONS},{cache}{tree}")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -44,7 +43,7 @@ mod tests {
     #[test]
     fn kernels_have_the_tree_that_they_need() {
         let check = |release: &str, tree: &str| {
-            let options = shared(release.as_bytes()).to_str().unwrap();
+            let options = shared(release.as_bytes()).into_string().unwrap();
             let found = options.rsplit_once("aname=").map_or("", |(_, tree)| tree);
             assert_eq!(found, tree, "{release}");
             assert!(options.contains("cache=mmap"), "{release}");

@@ -141,7 +141,7 @@ pub fn mount_shared(what: &Mount, place: &Path) -> io::Result<()> {
         FileSystem::VirtioFs => ("virtiofs", None),
         FileSystem::Nine => ("9p", Some(nine::options(what.kind))),
     };
-    mount(source, place, file_system, flags, options).map_err(|errno| match errno {
+    mount(source, place, file_system, flags, options.as_deref()).map_err(|errno| match errno {
         Errno::NODEV => io::Error::other(NO_DRIVER),
         // The file system is there, and the device is not.
         Errno::INVAL | Errno::NOENT => io::Error::other(NO_BUS),
