@@ -111,6 +111,18 @@ impl Layers {
 pub struct NoMounts;
 
 impl Mount {
+    /// One by virtio-fs, if it is a directory of the host's.
+    #[must_use]
+    pub fn new(
+        kind: Kind,
+        source: impl Into<Vec<u8>>,
+        place: impl Into<Vec<u8>>,
+        is_read_only: bool,
+    ) -> Self {
+        let (source, place) = (source.into(), place.into());
+        Self { kind, source, place, is_read_only, file_system: FileSystem::VirtioFs }
+    }
+
     /// Add it to a list. What has a NUL in it cannot be a path, and makes a list that is refused.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let name =

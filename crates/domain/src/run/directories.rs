@@ -186,17 +186,7 @@ impl Directories {
 
     /// The root is a disk of that name.
     pub fn set_root_disk(&mut self, name: String, is_read_only: bool) {
-        let (source, place) = (name.into_bytes(), b"/".to_vec());
-        self.mounts.insert(
-            0,
-            Mount {
-                kind: Kind::DiskRoot,
-                source,
-                place,
-                is_read_only,
-                file_system: FileSystem::default(),
-            },
-        );
+        self.mounts.insert(0, Mount::new(Kind::DiskRoot, name, "/", is_read_only));
     }
 
     /// The root is the same as a disk of this machine's, or layers on one: nobody has to serve it. No directory may be
@@ -209,30 +199,14 @@ impl Directories {
                 self.shared.retain(|directory| directory.tag.as_bytes() != root.source);
                 (root.kind, root.source) = (kind, source);
             }
-            None => {
-                let root = Mount {
-                    kind,
-                    source,
-                    place: b"/".to_vec(),
-                    is_read_only: true,
-                    file_system: FileSystem::default(),
-                };
-                self.mounts.insert(0, root);
-            }
+            None => self.mounts.insert(0, Mount::new(kind, source, "/", true)),
         }
         self.image_disk = Some(disk);
     }
 
     /// The guest's kernel can load the modules in a directory. All others are there already.
     pub fn add_modules(&mut self, kind: Kind, path: PathBuf, share: Share) {
-        let (source, place) = (MODULES.into(), b"/lib/modules".to_vec());
-        self.mounts.push(Mount {
-            kind,
-            source,
-            place,
-            is_read_only: true,
-            file_system: FileSystem::default(),
-        });
+        self.mounts.push(Mount::new(kind, MODULES, "/lib/modules", true));
         // It comes first: one that a restored machine lacks is one of the user's.
         self.shared.insert(0, SharedDirectory { tag: MODULES.to_owned(), share });
         self.modules = Some(path);
@@ -307,13 +281,8 @@ impl Directories {
     fn add(&mut self, kind: Kind, place: &Path, share: Share) -> Result<(), Error> {
         check_kind(place, &share)?;
         let tag = format!("biv{}", self.shared.len());
-        self.mounts.push(Mount {
-            kind,
-            source: tag.clone().into_bytes(),
-            place: place.as_os_str().as_bytes().to_vec(),
-            is_read_only: !share.is_writable,
-            file_system: FileSystem::default(),
-        });
+        let at = place.as_os_str().as_bytes();
+        self.mounts.push(Mount::new(kind, tag.as_str(), at, !share.is_writable));
         self.shared.push(SharedDirectory { tag, share });
         Ok(())
     }
