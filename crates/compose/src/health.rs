@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::words::{Scalar, Words};
 
@@ -15,11 +15,10 @@ const RETRIES: u32 = 3;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How it is found out whether a service is fit for work.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// A command in its machine, which ends with status 0 if so; none if nobody is to ask.
-    pub test: Option<Vec<String>>,
+    /// A command in its machine, which ends with status 0 if so.
+    pub test: Vec<String>,
     /// How long the command may take.
     pub timeout: Duration,
     /// How long it is before the next.
@@ -42,23 +41,28 @@ struct Written {
     disable: bool,
 }
 
-impl TryFrom<Written> for Health {
-    type Error = String;
+/// What a file says of it; none if nobody is to ask.
+pub(crate) fn health<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Health>, D::Error> {
+    Written::deserialize(from)?.meant().map_err(serde::de::Error::custom)
+}
 
-    fn try_from(written: Written) -> Result<Self, String> {
-        let interval = span(written.interval.as_ref(), INTERVAL)?;
-        let start_interval = span(written.start_interval.as_ref(), interval)?;
-        let start_period = span(written.start_period.as_ref(), Duration::ZERO)?;
-        let retries = written.retries.map_or(Ok(RETRIES), |retries| {
+impl Written {
+    fn meant(self) -> Result<Option<Health>, String> {
+        let interval = span(self.interval.as_ref(), INTERVAL)?;
+        let start_interval = span(self.start_interval.as_ref(), interval)?;
+        let start_period = span(self.start_period.as_ref(), Duration::ZERO)?;
+        let timeout = span(self.timeout.as_ref(), TIMEOUT)?;
+        let retries = self.retries.map_or(Ok(RETRIES), |retries| {
             let retries = retries.to_string();
             retries.parse().map_err(|_| format!("{retries:?} is no number of retries"))
         })?;
-        Ok(Self {
-            test: if written.disable { None } else { command(written.test.as_ref())? },
-            timeout: span(written.timeout.as_ref(), TIMEOUT)?,
+        let test = if self.disable { None } else { command(self.test.as_ref())? };
+        Ok(test.map(|test| Health {
+            test,
+            timeout,
             pause: PAUSE_MAX.min(interval).min(start_interval),
             patience: start_period.saturating_add(interval.saturating_mul(retries)),
-        })
+        }))
     }
 }
 
@@ -92,34 +96,35 @@ fn command(test: Option<&Words>) -> Result<Option<Vec<String>>, String> {
 mod tests {
     use super::*;
 
-    fn health(text: &str) -> Result<Health, String> {
-        serde_saphyr::from_str(text).map_err(|error| error.to_string())
+    fn health(text: &str) -> Result<Option<Health>, String> {
+        let written: Written = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        written.meant()
     }
 
     #[test]
     fn it_is_read_as_it_is_written() {
-        let health = |text: &str| health(text).unwrap();
-        let plain = health("{test: pg_isready -U me}");
+        let asked = |text: &str| health(text).unwrap().unwrap();
+        let plain = asked("{test: pg_isready -U me}");
         let words = ["/bin/sh", "-c", "pg_isready -U me"];
-        assert_eq!(plain.test.as_deref().unwrap(), words);
+        assert_eq!(plain.test, words);
         let second = Duration::from_secs(1);
         assert_eq!(
             (plain.timeout, plain.pause, plain.patience),
             (second * 30, second, second * 90)
         );
-        let full = health(
+        let full = asked(
             "{test: [CMD, redis-cli, ping], interval: 500ms, timeout: 1m30s, retries: '4', \
              start_period: 10s, start_interval: 100ms}",
         );
-        assert_eq!(full.test.as_deref().unwrap(), ["redis-cli", "ping"]);
+        assert_eq!(full.test, ["redis-cli", "ping"]);
         assert_eq!((full.timeout, full.pause), (second * 90, second / 10));
         assert_eq!(full.patience, second * 12);
-        assert_eq!(health("{test: [CMD-SHELL, a | b]}").test.unwrap()[2], "a | b");
+        assert_eq!(asked("{test: [CMD-SHELL, a | b]}").test[2], "a | b");
         for none in ["{test: [NONE]}", "{disable: true}", "{test: x, disable: true}"] {
-            assert_eq!(health(none).test, None, "{none}");
+            assert_eq!(health(none), Ok(None), "{none}");
         }
         // Nobody lives that long.
-        let long = health("{test: x, interval: 100years, retries: 4294967295, start_period: 1s}");
+        let long = asked("{test: x, interval: 100years, retries: 4294967295, start_period: 1s}");
         assert!(long.patience > second * 1_000_000);
     }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use spec::Name;
 
-use crate::health::Health;
+use crate::health::{Health, health};
 use crate::interpolate;
 use crate::order::order;
 use crate::words::{Scalar, Words};
@@ -89,6 +89,7 @@ pub struct Service {
     pub(crate) expose: Vec<Scalar>,
     pub(crate) volumes: Vec<Volume>,
     pub(crate) depends_on: Dependencies,
+    #[serde(deserialize_with = "health")]
     pub(crate) healthcheck: Option<Health>,
     pub(crate) hostname: Option<String>,
     pub(crate) working_dir: Option<String>,
@@ -250,7 +251,7 @@ impl Service {
     /// How it is found out whether it is fit for work, if anybody has said how.
     #[must_use]
     pub fn health(&self) -> Option<&Health> {
-        self.healthcheck.as_ref().filter(|health| health.test.is_some())
+        self.healthcheck.as_ref()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Nobody asks afterwards: a machine that is not healthy any more runs on as it is.
 
 use std::io::{self, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,18 +38,15 @@ impl Needed<'_> {
     /// It will not be.
     pub fn wait(&self, registry: &Registry) -> Result<(), Error> {
         match (self.when, self.health) {
-            (When::ServiceHealthy, Some(Health { test: Some(test), .. })) => {
-                self.wait_until_healthy(registry, test)
-            }
+            (When::ServiceHealthy, Some(health)) => self.wait_until_healthy(registry, health),
             (When::ServiceCompletedSuccessfully, _) => self.wait_until_completed(registry),
             _ => Ok(()),
         }
     }
 
-    fn wait_until_healthy(&self, registry: &Registry, test: &[String]) -> Result<(), Error> {
-        let Some(health) = self.health else { return Ok(()) };
+    fn wait_until_healthy(&self, registry: &Registry, health: &Health) -> Result<(), Error> {
         let mut words = vec!["exec", self.machine.as_str(), "--"];
-        words.extend(test.iter().map(String::as_str));
+        words.extend(health.test.iter().map(String::as_str));
         let start = Instant::now();
         let mut is_told = false;
         loop {
@@ -95,13 +92,9 @@ fn ended_within(mut command: Command, span: Duration) -> io::Result<Option<ExitS
         }
         thread::sleep(GLANCE);
     }
-    end(&mut child)?;
-    Ok(None)
-}
-
-fn end(child: &mut Child) -> io::Result<()> {
     child.kill()?;
-    child.wait().map(drop)
+    child.wait()?;
+    Ok(None)
 }
 
 #[cfg(test)]
